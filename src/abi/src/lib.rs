@@ -1,0 +1,1 @@
+//! Declarations of the NCCL plugin ABI.
