@@ -1,0 +1,69 @@
+/* Version 9 of the network plugin interface, NCCL 2.24 and later. New: size_t sizes in isend and
+ * irecv, virtual devices, forceFlush, maxP2pBytes, maxCollBytes. */
+#ifndef R2CCL_NCCL_NET_V9_H
+#define R2CCL_NCCL_NET_V9_H
+
+#include "common.h"
+
+typedef ncclNetDeviceHandle_v7_t ncclNetDeviceHandle_v9_t;
+
+#define NCCL_NET_MAX_DEVS_PER_NIC_V9 4
+
+/** The devices that one (perhaps virtual) device stands for. */
+typedef struct {
+  int ndevs;
+  int devs[NCCL_NET_MAX_DEVS_PER_NIC_V9];
+} ncclNetVDeviceProps_v9_t;
+
+/** What NCCL asks about a device; every field is uninitialised memory until the plugin writes it. */
+typedef struct {
+  char *name;
+  char *pciPath;
+  uint64_t guid;
+  int ptrSupport;
+  int regIsGlobal;
+  int forceFlush;
+  /* Mbit/s. */
+  int speed;
+  int port;
+  /* Microseconds; 0 is NCCL's default. */
+  float latency;
+  int maxComms;
+  int maxRecvs;
+  ncclNetDeviceType netDeviceType;
+  int netDeviceVersion;
+  ncclNetVDeviceProps_v9_t vProps;
+  size_t maxP2pBytes;
+  size_t maxCollBytes;
+} ncclNetProperties_v9_t;
+
+/** The table that NCCL looks up as ncclNetPlugin_v9 and never writes to. */
+typedef struct {
+  const char *name;
+  ncclResult_t (*init)(ncclDebugLogger_t logger);
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v9_t *props);
+  ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
+  ncclResult_t (*connect)(int dev, void *handle, void **sendComm,
+                          ncclNetDeviceHandle_v9_t **sendDevComm);
+  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_v9_t **recvDevComm);
+  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
+                              int fd, void **mhandle);
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
+                        void **request);
+  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
+                        void **mhandles, void **request);
+  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
+                         void **request);
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **device_mhandle);
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request);
+  ncclResult_t (*makeVDevice)(int *dev, ncclNetVDeviceProps_v9_t *props);
+} ncclNet_v9_t;
+
+#endif
