@@ -3,41 +3,16 @@
 #ifndef R2CCL_NCCL_NET_V10_H
 #define R2CCL_NCCL_NET_V10_H
 
-#include "common.h"
+#include "net_v9.h"
 
 typedef ncclNetDeviceHandle_v7_t ncclNetDeviceHandle_v10_t;
 
-#define NCCL_NET_MAX_DEVS_PER_NIC_V10 4
+typedef ncclNetVDeviceProps_v9_t ncclNetVDeviceProps_v10_t;
 
-/** The devices that one (perhaps virtual) device stands for. */
-typedef struct {
-  int ndevs;
-  int devs[NCCL_NET_MAX_DEVS_PER_NIC_V10];
-} ncclNetVDeviceProps_v10_t;
+typedef ncclNetProperties_v9_t ncclNetProperties_v10_t;
 
-/** What NCCL asks about a device; every field is uninitialised memory until the plugin writes it. */
-typedef struct {
-  char *name;
-  char *pciPath;
-  uint64_t guid;
-  int ptrSupport;
-  int regIsGlobal;
-  int forceFlush;
-  /* Mbit/s. */
-  int speed;
-  int port;
-  /* Microseconds; 0 is NCCL's default. */
-  float latency;
-  int maxComms;
-  int maxRecvs;
-  ncclNetDeviceType netDeviceType;
-  int netDeviceVersion;
-  ncclNetVDeviceProps_v10_t vProps;
-  size_t maxP2pBytes;
-  size_t maxCollBytes;
-} ncclNetProperties_v10_t;
-
-/** Configuration of a communicator, an argument of connect, where the pointer may be NULL. */
+/** Configuration of a communicator, an argument of connect (the pointer may be NULL)
+ *  and from version 11 on of init (the pointer leads to NCCL's stack). */
 typedef struct {
   int trafficClass;
 } ncclNetCommConfig_v10_t;

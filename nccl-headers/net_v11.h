@@ -3,17 +3,11 @@
 #ifndef R2CCL_NCCL_NET_V11_H
 #define R2CCL_NCCL_NET_V11_H
 
-#include "common.h"
+#include "net_v10.h"
 
 typedef ncclNetDeviceHandle_v7_t ncclNetDeviceHandle_v11_t;
 
-#define NCCL_NET_MAX_DEVS_PER_NIC_V11 4
-
-/** The devices that one (perhaps virtual) device stands for. */
-typedef struct {
-  int ndevs;
-  int devs[NCCL_NET_MAX_DEVS_PER_NIC_V11];
-} ncclNetVDeviceProps_v11_t;
+typedef ncclNetVDeviceProps_v10_t ncclNetVDeviceProps_v11_t;
 
 /** What NCCL asks about a device; every field is uninitialised memory until the plugin writes it. */
 typedef struct {
@@ -38,10 +32,7 @@ typedef struct {
   int maxMultiRequestSize;
 } ncclNetProperties_v11_t;
 
-/** Configuration of a communicator, an argument of init, where it lives on NCCL's stack. */
-typedef struct {
-  int trafficClass;
-} ncclNetCommConfig_v11_t;
+typedef ncclNetCommConfig_v10_t ncclNetCommConfig_v11_t;
 
 /** How many peers and flows one direction will have, as a hint. */
 typedef struct {

@@ -3,7 +3,7 @@
 #ifndef R2CCL_NCCL_NET_V12_H
 #define R2CCL_NCCL_NET_V12_H
 
-#include "common.h"
+#include "net_v11.h"
 
 typedef ncclNetDeviceHandle_v7_t ncclNetDeviceHandle_v12_t;
 
@@ -40,27 +40,10 @@ typedef struct {
   int16_t planeId;
 } ncclNetProperties_v12_t;
 
-/** Configuration of a communicator, an argument of init, where it lives on NCCL's stack. */
-typedef struct {
-  int trafficClass;
-} ncclNetCommConfig_v12_t;
+typedef ncclNetCommConfig_v11_t ncclNetCommConfig_v12_t;
 
-/** How many peers and flows one direction will have, as a hint. */
-typedef struct {
-  int32_t maxConcurrentPeers;
-  int32_t minConcurrentPeers;
-  int32_t maxFlowsPerPeer;
-  int32_t minFlowsPerPeer;
-} ncclNetCommAttr_v12_t;
-
-/** Hints of setNetAttr; op, algo and proto are sets of bits, all ones for "not known". */
-typedef struct {
-  ncclNetCommAttr_v12_t sendCommAttr;
-  ncclNetCommAttr_v12_t recvCommAttr;
-  uint32_t op;
-  uint32_t algo;
-  uint32_t proto;
-} ncclNetAttr_v12_t;
+typedef ncclNetCommAttr_v11_t ncclNetCommAttr_v12_t;
+typedef ncclNetAttr_v11_t ncclNetAttr_v12_t;
 
 /** The table that NCCL looks up as ncclNetPlugin_v12 and never writes to. */
 typedef struct {

@@ -21,8 +21,6 @@ pub const NCCL_NET_ID_UNDEF: i32 = -1;
 pub const NCCL_NET_ATTR_UNDEF: i32 = -1;
 pub const NCCL_NET_DEVICE_INVALID_VERSION: i32 = 0;
 pub const NCCL_NET_MAX_DEVS_PER_NIC_V9: i32 = 4;
-pub const NCCL_NET_MAX_DEVS_PER_NIC_V10: i32 = 4;
-pub const NCCL_NET_MAX_DEVS_PER_NIC_V11: i32 = 4;
 pub const NCCL_NET_MAX_DEVS_PER_NIC_V12: i32 = 8;
 pub const ncclSuccess: ncclResult_t = 0;
 pub const ncclUnhandledCudaError: ncclResult_t = 1;
@@ -566,84 +564,10 @@ const _: () = {
 #[doc = " Device side of a communicator; unchanged since version 7."]
 pub type ncclNetDeviceHandle_v10_t = ncclNetDeviceHandle_v7_t;
 #[doc = " The devices that one (perhaps virtual) device stands for."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetVDeviceProps_v10_t {
-    pub ndevs: ::core::ffi::c_int,
-    pub devs: [::core::ffi::c_int; 4usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetVDeviceProps_v10_t"]
-        [::core::mem::size_of::<ncclNetVDeviceProps_v10_t>() - 20usize];
-    ["Alignment of ncclNetVDeviceProps_v10_t"]
-        [::core::mem::align_of::<ncclNetVDeviceProps_v10_t>() - 4usize];
-    ["Offset of field: ncclNetVDeviceProps_v10_t::ndevs"]
-        [::core::mem::offset_of!(ncclNetVDeviceProps_v10_t, ndevs) - 0usize];
-    ["Offset of field: ncclNetVDeviceProps_v10_t::devs"]
-        [::core::mem::offset_of!(ncclNetVDeviceProps_v10_t, devs) - 4usize];
-};
+pub type ncclNetVDeviceProps_v10_t = ncclNetVDeviceProps_v9_t;
 #[doc = " What NCCL asks about a device; every field is uninitialised memory until the plugin writes it."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetProperties_v10_t {
-    pub name: *mut ::core::ffi::c_char,
-    pub pciPath: *mut ::core::ffi::c_char,
-    pub guid: u64,
-    pub ptrSupport: ::core::ffi::c_int,
-    pub regIsGlobal: ::core::ffi::c_int,
-    pub forceFlush: ::core::ffi::c_int,
-    pub speed: ::core::ffi::c_int,
-    pub port: ::core::ffi::c_int,
-    pub latency: f32,
-    pub maxComms: ::core::ffi::c_int,
-    pub maxRecvs: ::core::ffi::c_int,
-    pub netDeviceType: ncclNetDeviceType,
-    pub netDeviceVersion: ::core::ffi::c_int,
-    pub vProps: ncclNetVDeviceProps_v10_t,
-    pub maxP2pBytes: usize,
-    pub maxCollBytes: usize,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetProperties_v10_t"]
-        [::core::mem::size_of::<ncclNetProperties_v10_t>() - 104usize];
-    ["Alignment of ncclNetProperties_v10_t"]
-        [::core::mem::align_of::<ncclNetProperties_v10_t>() - 8usize];
-    ["Offset of field: ncclNetProperties_v10_t::name"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, name) - 0usize];
-    ["Offset of field: ncclNetProperties_v10_t::pciPath"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, pciPath) - 8usize];
-    ["Offset of field: ncclNetProperties_v10_t::guid"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, guid) - 16usize];
-    ["Offset of field: ncclNetProperties_v10_t::ptrSupport"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, ptrSupport) - 24usize];
-    ["Offset of field: ncclNetProperties_v10_t::regIsGlobal"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, regIsGlobal) - 28usize];
-    ["Offset of field: ncclNetProperties_v10_t::forceFlush"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, forceFlush) - 32usize];
-    ["Offset of field: ncclNetProperties_v10_t::speed"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, speed) - 36usize];
-    ["Offset of field: ncclNetProperties_v10_t::port"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, port) - 40usize];
-    ["Offset of field: ncclNetProperties_v10_t::latency"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, latency) - 44usize];
-    ["Offset of field: ncclNetProperties_v10_t::maxComms"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, maxComms) - 48usize];
-    ["Offset of field: ncclNetProperties_v10_t::maxRecvs"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, maxRecvs) - 52usize];
-    ["Offset of field: ncclNetProperties_v10_t::netDeviceType"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, netDeviceType) - 56usize];
-    ["Offset of field: ncclNetProperties_v10_t::netDeviceVersion"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, netDeviceVersion) - 60usize];
-    ["Offset of field: ncclNetProperties_v10_t::vProps"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, vProps) - 64usize];
-    ["Offset of field: ncclNetProperties_v10_t::maxP2pBytes"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, maxP2pBytes) - 88usize];
-    ["Offset of field: ncclNetProperties_v10_t::maxCollBytes"]
-        [::core::mem::offset_of!(ncclNetProperties_v10_t, maxCollBytes) - 96usize];
-};
-#[doc = " Configuration of a communicator, an argument of connect, where the pointer may be NULL."]
+pub type ncclNetProperties_v10_t = ncclNetProperties_v9_t;
+#[doc = " Configuration of a communicator, an argument of connect (the pointer may be NULL)\n  and from version 11 on of init (the pointer leads to NCCL's stack)."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ncclNetCommConfig_v10_t {
@@ -841,23 +765,7 @@ const _: () = {
 #[doc = " Device side of a communicator; unchanged since version 7."]
 pub type ncclNetDeviceHandle_v11_t = ncclNetDeviceHandle_v7_t;
 #[doc = " The devices that one (perhaps virtual) device stands for."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetVDeviceProps_v11_t {
-    pub ndevs: ::core::ffi::c_int,
-    pub devs: [::core::ffi::c_int; 4usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetVDeviceProps_v11_t"]
-        [::core::mem::size_of::<ncclNetVDeviceProps_v11_t>() - 20usize];
-    ["Alignment of ncclNetVDeviceProps_v11_t"]
-        [::core::mem::align_of::<ncclNetVDeviceProps_v11_t>() - 4usize];
-    ["Offset of field: ncclNetVDeviceProps_v11_t::ndevs"]
-        [::core::mem::offset_of!(ncclNetVDeviceProps_v11_t, ndevs) - 0usize];
-    ["Offset of field: ncclNetVDeviceProps_v11_t::devs"]
-        [::core::mem::offset_of!(ncclNetVDeviceProps_v11_t, devs) - 4usize];
-};
+pub type ncclNetVDeviceProps_v11_t = ncclNetVDeviceProps_v10_t;
 #[doc = " What NCCL asks about a device; every field is uninitialised memory until the plugin writes it."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -921,20 +829,8 @@ const _: () = {
     ["Offset of field: ncclNetProperties_v11_t::maxMultiRequestSize"]
         [::core::mem::offset_of!(ncclNetProperties_v11_t, maxMultiRequestSize) - 104usize];
 };
-#[doc = " Configuration of a communicator, an argument of init, where it lives on NCCL's stack."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetCommConfig_v11_t {
-    pub trafficClass: ::core::ffi::c_int,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetCommConfig_v11_t"][::core::mem::size_of::<ncclNetCommConfig_v11_t>() - 4usize];
-    ["Alignment of ncclNetCommConfig_v11_t"]
-        [::core::mem::align_of::<ncclNetCommConfig_v11_t>() - 4usize];
-    ["Offset of field: ncclNetCommConfig_v11_t::trafficClass"]
-        [::core::mem::offset_of!(ncclNetCommConfig_v11_t, trafficClass) - 0usize];
-};
+#[doc = " Configuration of a communicator, an argument of connect (the pointer may be NULL)\n  and from version 11 on of init (the pointer leads to NCCL's stack)."]
+pub type ncclNetCommConfig_v11_t = ncclNetCommConfig_v10_t;
 #[doc = " How many peers and flows one direction will have, as a hint."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1269,68 +1165,12 @@ const _: () = {
     ["Offset of field: ncclNetProperties_v12_t::planeId"]
         [::core::mem::offset_of!(ncclNetProperties_v12_t, planeId) - 126usize];
 };
-#[doc = " Configuration of a communicator, an argument of init, where it lives on NCCL's stack."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetCommConfig_v12_t {
-    pub trafficClass: ::core::ffi::c_int,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetCommConfig_v12_t"][::core::mem::size_of::<ncclNetCommConfig_v12_t>() - 4usize];
-    ["Alignment of ncclNetCommConfig_v12_t"]
-        [::core::mem::align_of::<ncclNetCommConfig_v12_t>() - 4usize];
-    ["Offset of field: ncclNetCommConfig_v12_t::trafficClass"]
-        [::core::mem::offset_of!(ncclNetCommConfig_v12_t, trafficClass) - 0usize];
-};
+#[doc = " Configuration of a communicator, an argument of connect (the pointer may be NULL)\n  and from version 11 on of init (the pointer leads to NCCL's stack)."]
+pub type ncclNetCommConfig_v12_t = ncclNetCommConfig_v11_t;
 #[doc = " How many peers and flows one direction will have, as a hint."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetCommAttr_v12_t {
-    pub maxConcurrentPeers: i32,
-    pub minConcurrentPeers: i32,
-    pub maxFlowsPerPeer: i32,
-    pub minFlowsPerPeer: i32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetCommAttr_v12_t"][::core::mem::size_of::<ncclNetCommAttr_v12_t>() - 16usize];
-    ["Alignment of ncclNetCommAttr_v12_t"]
-        [::core::mem::align_of::<ncclNetCommAttr_v12_t>() - 4usize];
-    ["Offset of field: ncclNetCommAttr_v12_t::maxConcurrentPeers"]
-        [::core::mem::offset_of!(ncclNetCommAttr_v12_t, maxConcurrentPeers) - 0usize];
-    ["Offset of field: ncclNetCommAttr_v12_t::minConcurrentPeers"]
-        [::core::mem::offset_of!(ncclNetCommAttr_v12_t, minConcurrentPeers) - 4usize];
-    ["Offset of field: ncclNetCommAttr_v12_t::maxFlowsPerPeer"]
-        [::core::mem::offset_of!(ncclNetCommAttr_v12_t, maxFlowsPerPeer) - 8usize];
-    ["Offset of field: ncclNetCommAttr_v12_t::minFlowsPerPeer"]
-        [::core::mem::offset_of!(ncclNetCommAttr_v12_t, minFlowsPerPeer) - 12usize];
-};
+pub type ncclNetCommAttr_v12_t = ncclNetCommAttr_v11_t;
 #[doc = " Hints of setNetAttr; op, algo and proto are sets of bits, all ones for \"not known\"."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ncclNetAttr_v12_t {
-    pub sendCommAttr: ncclNetCommAttr_v12_t,
-    pub recvCommAttr: ncclNetCommAttr_v12_t,
-    pub op: u32,
-    pub algo: u32,
-    pub proto: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ncclNetAttr_v12_t"][::core::mem::size_of::<ncclNetAttr_v12_t>() - 44usize];
-    ["Alignment of ncclNetAttr_v12_t"][::core::mem::align_of::<ncclNetAttr_v12_t>() - 4usize];
-    ["Offset of field: ncclNetAttr_v12_t::sendCommAttr"]
-        [::core::mem::offset_of!(ncclNetAttr_v12_t, sendCommAttr) - 0usize];
-    ["Offset of field: ncclNetAttr_v12_t::recvCommAttr"]
-        [::core::mem::offset_of!(ncclNetAttr_v12_t, recvCommAttr) - 16usize];
-    ["Offset of field: ncclNetAttr_v12_t::op"]
-        [::core::mem::offset_of!(ncclNetAttr_v12_t, op) - 32usize];
-    ["Offset of field: ncclNetAttr_v12_t::algo"]
-        [::core::mem::offset_of!(ncclNetAttr_v12_t, algo) - 36usize];
-    ["Offset of field: ncclNetAttr_v12_t::proto"]
-        [::core::mem::offset_of!(ncclNetAttr_v12_t, proto) - 40usize];
-};
+pub type ncclNetAttr_v12_t = ncclNetAttr_v11_t;
 #[doc = " The table that NCCL looks up as ncclNetPlugin_v12 and never writes to."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

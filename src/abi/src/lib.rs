@@ -37,6 +37,21 @@ mod layout;
 
 pub use bindings::*;
 
+/// [`ncclDebugLogger_t`] without the NULL: what `telemetry::install` takes inside an `Option`.
+/// Arguments: level (`NCCL_LOG_*`), set of subsystems (`NCCL_INIT | NCCL_NET`), name of a function,
+/// line, printf format (always `"%s"` from us), its arguments.
+pub type NcclLogger = unsafe extern "C" fn(
+    level: ncclDebugLogLevel,
+    subsystems: core::ffi::c_ulong,
+    function: *const core::ffi::c_char,
+    line: core::ffi::c_int,
+    format: *const core::ffi::c_char,
+    ...
+);
+
+// The two names are one type, so that a table's argument goes to the log layer as it is.
+const _: fn(ncclDebugLogger_t) -> Option<NcclLogger> = |logger| logger;
+
 /// Symbol names of the tables, oldest first, as `dlsym` takes them.
 pub const NET_SYMBOLS: [&core::ffi::CStr; 5] = [
     c"ncclNetPlugin_v8",
