@@ -1,0 +1,8 @@
+//! Everything that crosses between two processes, as bytes.
+
+mod bytes;
+mod codec;
+pub mod frame;
+pub mod greeting;
+pub mod handle;
+pub mod hello;
