@@ -1,0 +1,237 @@
+//! The one table of settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::interface_rule::{InterfaceRule, InterfaceRules};
+use super::kind::{AutoOr, Choice, Directory, Kind, OptionalText, Seconds, Whole};
+use super::soft_nics::{SoftNicList, SoftNicRequest};
+use super::{Complaint, Stability};
+
+/// One row of the table.
+pub(super) struct Setting {
+    /// Name of the environment variable.
+    pub name: &'static str,
+    /// How settled it is.
+    pub stability: Stability,
+    /// Whether both ends of a connection must have the same value.
+    pub is_shared: bool,
+    /// One paragraph.
+    pub meaning: &'static str,
+    /// Type with unit.
+    pub type_text: fn() -> String,
+    /// What may be set.
+    pub range: fn() -> String,
+    /// Reads the text into its field.
+    pub store: fn(&mut Settings, &str) -> Result<(), String>,
+    /// Writes the field as text.
+    pub show: fn(&Settings) -> String,
+}
+
+/// Whether a setting concerns one process or both ends of a connection.
+#[derive(PartialEq)]
+enum Scope {
+    Own,
+    Shared,
+}
+
+/// Makes [`Settings`] and [`TABLE`] from the declarations below.
+macro_rules! settings {
+    ($(
+        $name:literal, $field:ident: $type:ty = $default:expr;
+        $kind:expr, $stability:ident, $scope:ident;
+        $meaning:literal;
+    )*) => {
+        /// Plain values of all settings, and what was wrong with those that were given.
+        #[derive(Clone, Debug)]
+        pub struct Settings {
+            $(#[doc = concat!("`", $name, "`: ", $meaning)] pub $field: $type,)*
+            /// Unknown names and bad values that were found while reading.
+            pub complaints: Vec<Complaint>,
+            /// Names whose value came from outside.
+            pub(super) given: Vec<&'static str>,
+        }
+
+        impl Settings {
+            /// Every setting at its default.
+            pub fn defaults() -> Self {
+                Self { $($field: $default,)* complaints: Vec::new(), given: Vec::new() }
+            }
+        }
+
+        pub(super) static TABLE: &[Setting] = &[$(
+            Setting {
+                name: $name,
+                stability: Stability::$stability,
+                is_shared: matches!(Scope::$scope, Scope::Shared),
+                meaning: $meaning,
+                type_text: || $kind.type_text(),
+                range: || $kind.range(),
+                store: |settings, text| {
+                    settings.$field = $kind.parse(text)?;
+                    Ok(())
+                },
+                show: |settings| $kind.show(&settings.$field),
+            },
+        )*];
+    };
+}
+
+/// Which kind of device carries the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// RDMA if the host has it, else software NICs.
+    Auto,
+    /// RDMA devices through libibverbs.
+    Verbs,
+    /// Software NICs over TCP.
+    Soft,
+}
+
+const FABRICS: Choice<Fabric> = Choice(&[
+    (Fabric::Auto, &["auto"]),
+    (Fabric::Verbs, &["verbs"]),
+    (Fabric::Soft, &["soft"]),
+]);
+
+/// How messages are spread over paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutingAlgorithm {
+    /// The primary path only.
+    Static,
+    /// One designated backup.
+    HotRepair,
+    /// All surviving paths by capacity.
+    Balance,
+    /// Balance, plus relays.
+    Planner,
+}
+
+const ROUTING_ALGORITHMS: Choice<RoutingAlgorithm> = Choice(&[
+    (RoutingAlgorithm::Static, &["static", "0"]),
+    (RoutingAlgorithm::HotRepair, &["hotrepair", "1"]),
+    (RoutingAlgorithm::Balance, &["balance", "2"]),
+    (RoutingAlgorithm::Planner, &["planner", "3"]),
+]);
+
+/// Which lines are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// `Info` for NCCL's logger, which filters itself, `Warn` for the error output.
+    Auto,
+    /// Nothing.
+    Off,
+    /// Failures.
+    Error,
+    /// And what an operator should look at.
+    Warn,
+    /// And what happens once.
+    Info,
+    /// And what happens per connection.
+    Debug,
+    /// And what happens per message.
+    Trace,
+}
+
+const LOG_LEVELS: Choice<LogLevel> = Choice(&[
+    (LogLevel::Auto, &["auto"]),
+    (LogLevel::Off, &["off"]),
+    (LogLevel::Error, &["error"]),
+    (LogLevel::Warn, &["warn"]),
+    (LogLevel::Info, &["info"]),
+    (LogLevel::Debug, &["debug"]),
+    (LogLevel::Trace, &["trace"]),
+]);
+
+/// Which addresses of an interface are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketFamily {
+    /// Version 4 before version 6.
+    Any,
+    /// IP version 4.
+    V4,
+    /// IP version 6.
+    V6,
+}
+
+const SOCKET_FAMILIES: Choice<SocketFamily> = Choice(&[
+    (SocketFamily::Any, &["any"]),
+    (SocketFamily::V4, &["AF_INET"]),
+    (SocketFamily::V6, &["AF_INET6"]),
+]);
+
+settings! {
+    "R2CCL_FABRIC", fabric: Fabric = Fabric::Auto;
+    FABRICS, Stable, Own;
+    "Which kind of NIC carries the data. `auto` takes RDMA devices if the host has any and \
+     software NICs over TCP otherwise. This build has no RDMA devices yet: `auto` takes software \
+     NICs and says so, `verbs` is refused.";
+
+    "R2CCL_SOFT_NICS", soft_nics: Vec<SoftNicRequest> = Vec::new();
+    SoftNicList, Stable, Own;
+    "The software NICs of this process, in the order in which NCCL sees them. Each entry names a \
+     network interface (exactly) or a local address; `*COUNT` makes several equal NICs of it, \
+     `@RATE` limits each of them to so many bits a second (`10G`, `2.5G`, `800M`), in each \
+     direction, and is then also the speed that NCCL is told. Both parts are optional and may come \
+     in either order: `127.0.0.2@10G,eth0*4`, `eth1*2@1G`, `eth1@1G*2`. NICs on one interface share \
+     its bandwidth. `auto` makes one NIC for each interface that `NCCL_SOCKET_IFNAME` allows, with \
+     the interface's speed, or 10 Gbit/s where the system does not know it.";
+
+    "R2CCL_SOFT_LANES", soft_lanes: Option<u32> = None;
+    AutoOr(Whole::<u32>::new(0, 16)), Experimental, Own;
+    "Extra TCP sockets of a software NIC's connection that carry bulk data on threads of their own. \
+     `auto` chooses by the number of CPU cores; 0 leaves everything to the one socket that is served \
+     on the caller's thread.";
+
+    "R2CCL_HOST_ID", host_id: Option<String> = None;
+    OptionalText, Stable, Own;
+    "Identity of the host, and its name in reports. Processes with equal identity are taken to be on \
+     one host; hosts must differ. Unset, `NCCL_HOSTID` counts, and without that the kernel's boot id \
+     together with the host name.";
+
+    "R2CCL_CONTROL_PORT", control_port: u16 = 0;
+    Whole::<u16>::new(0, 65535), Stable, Own;
+    "TCP port on which a process takes control connections. 0 lets the system choose, which is right \
+     unless a firewall stands between the hosts: processes of one host cannot share a port.";
+
+    "R2CCL_GIVEUP", give_up: Duration = Duration::from_secs(60);
+    Seconds { range: 1..=86_400 }, Stable, Own;
+    "How long requests of a connection wait after its last usable path was lost, before they fail. A \
+     peer process that died is noticed at once and does not wait.";
+
+    "R2CCL_ROUTING_ALGO", routing_algorithm: RoutingAlgorithm = RoutingAlgorithm::Balance;
+    ROUTING_ALGORITHMS, Stable, Shared;
+    "How messages are spread over paths: `static` uses the primary path only and fails with it, \
+     `hotrepair` has one designated backup, `balance` spreads the lost share over all surviving \
+     paths, `planner` adds relays. Every value is accepted; this build serves `static` whichever is \
+     set.";
+
+    "R2CCL_LOG", log: LogLevel = LogLevel::Auto;
+    LOG_LEVELS, Stable, Own;
+    "Which lines are handed to the log. Under NCCL they go to NCCL's logger, which filters by \
+     `NCCL_DEBUG` and `NCCL_DEBUG_SUBSYS` (debug and trace lines belong to `NET`); without NCCL they \
+     go to the error output. `auto` is `info` under NCCL and `warn` without.";
+
+    "R2CCL_SYSFS", sysfs: PathBuf = PathBuf::from("/sys");
+    Directory, Testing, Own;
+    "Root of the tree from which the state of interfaces and devices is read. Tests put a made-up \
+     tree there.";
+
+    "NCCL_SOCKET_IFNAME", socket_interfaces: Option<InterfaceRule> = None;
+    InterfaceRules, Nccl, Own;
+    "Network interfaces for control connections and, unless `R2CCL_SOFT_NICS` says otherwise, for \
+     software NICs, in NCCL's syntax: `eth,ib` takes names that start so, `=eth0` exactly these, \
+     `^docker` all but those that start so, `^=docker0` all but exactly these. Unset, interfaces \
+     that start with `ib` are taken, else any but `docker*`, `lo*` and `virbr*`, else `docker*`, else \
+     `lo*`. Only interfaces that are up and have an address count. With `^`, the loopback interface \
+     is taken only if nothing else is left.";
+
+    "NCCL_SOCKET_FAMILY", socket_family: SocketFamily = SocketFamily::Any;
+    SOCKET_FAMILIES, Nccl, Own;
+    "Which addresses of an interface are used; `any` prefers IP version 4. Link-local addresses of \
+     version 6 are used only when there are no others.";
+
+    "NCCL_HOSTID", nccl_host_id: Option<String> = None;
+    OptionalText, Nccl, Own;
+    "Identity of the host if `R2CCL_HOST_ID` is not set.";
+}
