@@ -1,0 +1,453 @@
+//! House rules that the compiler and clippy do not know. Each failure says what to do instead.
+
+use r2ccl_plugin_tests::repository::{Findings, RustFile, root, rust_files, text_files};
+use std::collections::{BTreeMap, BTreeSet};
+
+const COLUMNS: usize = 100;
+const FILE_LINES: usize = 800;
+const FUNCTION_LINES: usize = 70;
+const TEST_FUNCTION_LINES: usize = 120;
+
+/// Where `unsafe` may stand in the product, and why.
+const UNSAFE: [(&str, &str); 8] = [
+    ("src/abi/", "declarations of the C ABI and their layout"),
+    ("src/plugin/", "the C boundary: pointers that NCCL gives us"),
+    (
+        "src/fabric/src/lib.rs",
+        "the door of a device: posting names raw memory",
+    ),
+    (
+        "src/fabric/src/soft/",
+        "copies between sockets and registered memory",
+    ),
+    (
+        "src/runtime/",
+        "memory that NCCL registered, until it is deregistered",
+    ),
+    ("src/telemetry/", "NCCL's log function"),
+    ("src/cli/src/net/", "plugins loaded by dlopen"),
+    ("src/cli/src/bench/", "memory that the driver's ranks share"),
+];
+
+/// Where the environment may be read, and why.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("src/config", "the one reader of settings"),
+    ("src/cli/", "what a started command inherits"),
+    ("build.rs", "what cargo tells a build script"),
+    ("src/abi/build.rs", "what cargo tells a build script"),
+];
+
+/// Where threads may be started, and why.
+const THREADS: [(&str, &str); 4] = [
+    (
+        "src/fabric/src/soft/",
+        "I/O threads of bulk lanes, link watcher",
+    ),
+    (
+        "src/runtime/steward.rs",
+        "the steward: control connections, recovery, unpolled work",
+    ),
+    (
+        "src/runtime/control/",
+        "the control connections' own thread",
+    ),
+    ("src/cli/", "the driver's ranks"),
+];
+
+fn sanctioned(list: &[(&str, &str)], path: &str) -> bool {
+    list.iter().any(|(prefix, _)| path.starts_with(prefix))
+}
+
+/// Whether `word` stands in `line` as a word of its own.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part)
+    })
+}
+
+#[test]
+fn lines_fit_the_page() {
+    let mut findings = Findings::default();
+    for file in rust_files().iter().filter(|file| !file.is_generated()) {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            let columns = line.chars().count();
+            if columns > COLUMNS {
+                findings.add(&file.path, number, format!("{columns} columns"));
+            }
+            if line.ends_with(' ') || line.contains('\t') {
+                findings.add(&file.path, number, "blanks at the end, or a tab");
+            }
+        }
+    }
+    findings.assert_none(
+        "Lines have at most 100 columns. rustfmt leaves strings and comments alone: break them.",
+    );
+}
+
+#[test]
+fn files_stay_readable() {
+    let mut findings = Findings::default();
+    for file in rust_files().iter().filter(|file| !file.is_generated()) {
+        let lines = file.code.len();
+        if lines > FILE_LINES {
+            findings.add(&file.path, lines, "the file is too long");
+        }
+    }
+    findings.assert_none(
+        "A file has 500 lines or fewer, 800 at most. Move a topic of its own into a module.",
+    );
+}
+
+/// The lines of functions as (first line from 1, name, length), as rustfmt lays them out.
+fn functions(file: &RustFile) -> Vec<(usize, String, usize)> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut found = Vec::new();
+    for (index, line) in file.code.iter().enumerate() {
+        let before_name = ["fn ", " fn "].map(|start| line.trim_start().split_once(start));
+        let Some((head, tail)) = before_name.into_iter().flatten().next() else {
+            continue;
+        };
+        let is_head = |word: &str| {
+            matches!(word, "const" | "async" | "unsafe" | "extern" | "pub")
+                || word.starts_with("pub(")
+        };
+        if !head.split_whitespace().all(is_head) {
+            continue;
+        }
+        let rest = file.code[index..].iter();
+        let closing = format!("{}}}", " ".repeat(indent(line)));
+        let body = rest
+            .clone()
+            .position(|line| line.trim_end().ends_with(['{', ';', '}']));
+        if body.is_none_or(|at| !file.code[index + at].trim_end().ends_with('{')) {
+            continue;
+        }
+        let length = rest.clone().position(|line| line.trim_end() == closing);
+        let name = tail
+            .chars()
+            .take_while(|&c| c.is_alphanumeric() || c == '_')
+            .collect();
+        found.push((
+            index + 1,
+            name,
+            length.map_or(rest.len(), |length| length + 1),
+        ));
+    }
+    found
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let mut findings = Findings::default();
+    let mut seen = 0;
+    for file in rust_files().iter().filter(|file| !file.is_generated()) {
+        for (number, name, length) in functions(file) {
+            seen += 1;
+            let is_test = number > file.tests_from;
+            let limit = if is_test {
+                TEST_FUNCTION_LINES
+            } else {
+                FUNCTION_LINES
+            };
+            if length > limit {
+                findings.add(
+                    &file.path,
+                    number,
+                    format!("`{name}` has {length} lines of {limit}"),
+                );
+            }
+        }
+    }
+    assert!(seen > 100, "the search for functions finds only {seen}");
+    findings
+        .assert_none("A function fits a screen: name its steps and give each its own function.");
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        for (number, line) in file.numbered() {
+            for leftover in ["dbg!", "todo!", "unimplemented!"] {
+                if line.contains(leftover) {
+                    findings.add(&file.path, number, leftover);
+                }
+            }
+        }
+        if file.path.starts_with("src/cli/") || file.path.ends_with("build.rs") {
+            continue;
+        }
+        for (number, line) in file.product_lines() {
+            for print in ["println!", "print!", "eprint!", "eprintln!"] {
+                if has_word(line, print.trim_end_matches('!')) && line.contains(print) {
+                    findings.add(&file.path, number, print);
+                }
+            }
+        }
+    }
+    // Spelt in two halves, so that this file does not find itself.
+    let words = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+    ];
+    for file in text_files().iter().filter(|file| file.path != "LICENSE") {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            for word in words.iter().filter(|word| has_word(line, word)) {
+                findings.add(&file.path, number, word);
+            }
+        }
+    }
+    findings.assert_none(
+        "Finish it, or say in a comment what is not done and why that is right. A library logs \
+         through `tracing`; it never prints.",
+    );
+}
+
+#[test]
+fn unsafe_code_stays_at_the_edges() {
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        if sanctioned(&UNSAFE, &file.path) {
+            continue;
+        }
+        for (number, _) in file
+            .product_lines()
+            .filter(|(_, line)| has_word(line, "unsafe"))
+        {
+            findings.add(&file.path, number, "unsafe");
+        }
+    }
+    findings.assert_none(
+        "Unsafe code lives where the product touches C, sockets or foreign memory; the list is \
+         UNSAFE in this file. Use a safe function from there, or argue for a new entry.",
+    );
+}
+
+#[test]
+fn only_the_configuration_reads_the_environment() {
+    let calls = [
+        "env::var",
+        "env::vars",
+        "env::var_os",
+        "env::vars_os",
+        "getenv",
+        "setenv",
+    ];
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        if sanctioned(&ENVIRONMENT, &file.path) {
+            continue;
+        }
+        for (number, line) in file.product_lines() {
+            if let Some(call) = calls.iter().find(|call| has_word(line, call)) {
+                findings.add(&file.path, number, call);
+            }
+        }
+    }
+    findings.assert_none(
+        "A setting is a row of the table in src/config: then it is parsed, checked, documented and \
+         shown by `r2ccl config`. Take it from there as a value.",
+    );
+}
+
+#[test]
+fn threads_are_started_in_few_places() {
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        if sanctioned(&THREADS, &file.path) {
+            continue;
+        }
+        for (number, line) in file.product_lines() {
+            let starts = ["thread::spawn", "thread::Builder", "thread::scope"];
+            if let Some(start) = starts.iter().find(|start| has_word(line, start)) {
+                findings.add(&file.path, number, start);
+            }
+        }
+    }
+    findings.assert_none(
+        "The process belongs to the training job. Give the work to the steward, or argue for a new \
+         entry in THREADS of this file.",
+    );
+}
+
+#[test]
+fn tests_wait_for_conditions() {
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        for (number, line) in file.test_lines() {
+            let Some((_, argument)) = line.split_once("thread::sleep(") else {
+                continue;
+            };
+            let milliseconds = argument.split_once("from_millis(").map(|(_, rest)| {
+                let digits = rest.chars().take_while(char::is_ascii_digit);
+                digits
+                    .collect::<String>()
+                    .parse::<u32>()
+                    .unwrap_or(u32::MAX)
+            });
+            let is_poll =
+                argument.contains("from_micros(") || milliseconds.is_some_and(|ms| ms <= 10);
+            if !is_poll {
+                findings.add(&file.path, number, line.trim());
+            }
+        }
+    }
+    findings.assert_none(
+        "A test never sleeps while something ought to happen: it polls for the condition (every \
+         10 ms or less) until a deadline. `thread::sleep` with another argument \
+         than such a pause is slow on good days and fails on bad ones.",
+    );
+}
+
+#[test]
+fn nothing_names_somebodys_machine() {
+    let folders = ["home", "root", "work", "Users", "mnt"].map(|name| format!("/{name}/"));
+    let mut findings = Findings::default();
+    for file in text_files().iter().filter(|file| file.path != "Cargo.lock") {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            for folder in &folders {
+                let before = |at: usize| line[..at].chars().next_back().unwrap_or(' ');
+                let starts_path =
+                    |at| !before(at).is_alphanumeric() && !"._})>-".contains(before(at));
+                if line
+                    .match_indices(folder.as_str())
+                    .any(|(at, _)| starts_path(at))
+                {
+                    findings.add(&file.path, number, format!("{folder}…"));
+                }
+            }
+        }
+    }
+    findings.assert_none("Take paths from the environment, an argument or the repository's root.");
+}
+
+#[test]
+fn every_module_is_part_of_a_crate() {
+    let files = rust_files();
+    let mut declared = BTreeSet::new();
+    for file in &files {
+        let stem = file.path.trim_end_matches(".rs");
+        let is_root = ["/mod", "/lib", "/main", "/build"]
+            .iter()
+            .any(|name| stem.ends_with(name));
+        let is_test_root = stem
+            .rsplit_once('/')
+            .is_some_and(|(folder, _)| folder.ends_with("/tests"));
+        let folder = match stem.rsplit_once('/') {
+            Some((folder, _)) if is_root || is_test_root => folder,
+            _ => stem,
+        };
+        for line in &file.code {
+            if let Some(name) = declared_module(line) {
+                declared.insert(format!("{folder}/{name}"));
+            }
+        }
+    }
+    let mut findings = Findings::default();
+    for file in &files {
+        let module = file.path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let folder = module.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let is_root = ["lib", "main", "build"]
+            .iter()
+            .any(|name| module.rsplit('/').next() == Some(name));
+        let is_target = ["/tests", "/benches", "/examples", "/bin"]
+            .iter()
+            .any(|end| folder.ends_with(end));
+        if !is_root && !is_target && !declared.contains(module) {
+            findings.add(&file.path, 1, "no `mod` names this file");
+        }
+    }
+    findings
+        .assert_none("Name the file in its parent module, or delete it: nobody compiles it now.");
+}
+
+/// The module that a line of code declares.
+fn declared_module(line: &str) -> Option<&str> {
+    let (head, name) = line.trim().rsplit_once("mod ")?;
+    let is_declaration = head.is_empty() || head.starts_with("pub");
+    is_declaration.then(|| name.trim_end_matches([';', '{', '}', ' ']))
+}
+
+/// The number behind each `R` that begins a word in `text`.
+fn rule_numbers(text: &str) -> Vec<u32> {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    words
+        .filter_map(|word| word.strip_prefix('R')?.parse().ok())
+        .collect()
+}
+
+/// The rules that a line of comment cites: `PROTOCOL R7`, `PROTOCOL R7, R8 and R9`.
+fn cited_rules(line: &str) -> Vec<u32> {
+    let mut rules = Vec::new();
+    for rest in line.split("PROTOCOL ").skip(1) {
+        let mut words = rest.split_whitespace().peekable();
+        while let Some(word) = words.next() {
+            let is_rule = word.starts_with('R') && !rule_numbers(word).is_empty();
+            if !is_rule && word != "and" {
+                break;
+            }
+            rules.extend(rule_numbers(word));
+            if is_rule && !word.ends_with(',') && words.peek() != Some(&"and") {
+                break;
+            }
+        }
+    }
+    rules
+}
+
+#[test]
+fn citations_are_read() {
+    assert_eq!(cited_rules("// (PROTOCOL R7): x R8"), [7]);
+    assert_eq!(cited_rules("/// PROTOCOL R7, R8 and R12. R13"), [7, 8, 12]);
+    assert_eq!(cited_rules("/// see PROTOCOL.md, R7"), [0; 0]);
+}
+
+#[test]
+fn protocol_rules_and_code_agree() {
+    let text = std::fs::read_to_string(root().join("docs/PROTOCOL.md")).expect("docs/PROTOCOL.md");
+    let heads = text
+        .lines()
+        .map(|line| line.trim_start_matches(['#', '*', '|', '-', ' ']));
+    let head_rule = |line: &str| {
+        rule_numbers(line.split_whitespace().next()?)
+            .first()
+            .copied()
+    };
+    let rules: BTreeSet<u32> = heads.filter_map(head_rule).collect();
+    assert!(
+        rules.len() > 5,
+        "only the rules {rules:?} are found in docs/PROTOCOL.md"
+    );
+
+    let mut findings = Findings::default();
+    let mut tested: BTreeMap<u32, usize> = BTreeMap::new();
+    for file in rust_files() {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            for rule in cited_rules(line) {
+                if !rules.contains(&rule) && file.path != "plugin-tests/tests/tidy.rs" {
+                    findings.add(
+                        &file.path,
+                        number,
+                        format!("PROTOCOL R{rule} does not exist"),
+                    );
+                }
+                if number > file.tests_from && file.path != "plugin-tests/tests/tidy.rs" {
+                    *tested.entry(rule).or_default() += 1;
+                }
+            }
+        }
+    }
+    for rule in rules.iter().filter(|rule| !tested.contains_key(rule)) {
+        findings.add(
+            "docs/PROTOCOL.md",
+            1,
+            format!("no test cites PROTOCOL R{rule}"),
+        );
+    }
+    findings.assert_none(
+        "Each rule of docs/PROTOCOL.md is cited by the test that tries to break it, and where the \
+         code keeps it, as `PROTOCOL R7`.",
+    );
+}
