@@ -1,5 +1,7 @@
 //! `NCCL_SOCKET_IFNAME`: which network interfaces may be used.
 
+use std::fmt;
+
 use super::kind::Kind;
 
 /// A list of interface names in NCCL's syntax: `eth,ib` takes names that start so, `=eth0` exact
@@ -51,6 +53,14 @@ impl InterfaceRule {
     }
 }
 
+impl fmt::Display for InterfaceRule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.is_exclusion { "^" } else { "" };
+        let exact = if self.is_exact { "=" } else { "" };
+        write!(out, "{sign}{exact}{}", self.names.join(","))
+    }
+}
+
 fn strip_sign(text: &str, sign: char) -> (bool, &str) {
     match text.strip_prefix(sign) {
         Some(rest) => (true, rest),
@@ -77,12 +87,9 @@ impl Kind for InterfaceRules {
     }
 
     fn show(&self, value: &Self::Value) -> String {
-        let Some(rule) = value else {
-            return "unset".to_owned();
-        };
-        let sign = if rule.is_exclusion { "^" } else { "" };
-        let exact = if rule.is_exact { "=" } else { "" };
-        format!("{sign}{exact}{}", rule.names.join(","))
+        value
+            .as_ref()
+            .map_or_else(|| "unset".to_owned(), ToString::to_string)
     }
 }
 
