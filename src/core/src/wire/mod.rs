@@ -2,7 +2,9 @@
 
 mod bytes;
 mod codec;
+pub mod credit;
 pub mod frame;
 pub mod greeting;
 pub mod handle;
 pub mod hello;
+pub mod immediate;

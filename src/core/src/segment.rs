@@ -1,0 +1,227 @@
+//! Cutting a message into segments.
+//!
+//! A message is cut once, by the route of the moment at which it is submitted (PROTOCOL R1). The
+//! cut is a list of shares, one a path, each a run of segments with consecutive numbers.
+
+use crate::error::ProtocolError;
+use crate::ids::PathId;
+use crate::limits::{SEGMENT_ALIGN, SEGMENT_BYTES_MAX, SEGMENTS_MAX, SHARES_MAX, STRIPE_BYTES_MIN};
+use crate::route::{Route, WeightedPath};
+
+/// Largest payload of a segment on one connection, in bytes: a multiple of 128 from 64 KiB to
+/// 16 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSize(u32);
+
+impl SegmentSize {
+    /// What the protocol allows at the most.
+    pub const MAX: Self = Self(SEGMENT_BYTES_MAX);
+
+    /// Checks a size.
+    pub const fn new(bytes: u32) -> Result<Self, ProtocolError> {
+        let fits = bytes >= STRIPE_BYTES_MIN && bytes <= SEGMENT_BYTES_MAX;
+        if fits && bytes % SEGMENT_ALIGN == 0 {
+            Ok(Self(bytes))
+        } else {
+            Err(ProtocolError::BadSegmentSize(bytes))
+        }
+    }
+
+    /// Bytes.
+    pub const fn bytes(self) -> u32 {
+        self.0
+    }
+
+    /// Bytes of the largest message that can be cut into [`SEGMENTS_MAX`] of these.
+    pub const fn message_bytes_max(self) -> u32 {
+        self.0 * SEGMENTS_MAX as u32
+    }
+
+    /// Segments that `bytes` need; none needs one as well.
+    const fn segments(self, bytes: u32) -> u32 {
+        if bytes == 0 {
+            1
+        } else {
+            bytes.div_ceil(self.0)
+        }
+    }
+}
+
+/// The part of a message that goes over one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The path.
+    pub path: PathId,
+    /// Number of its first segment.
+    pub first: u8,
+    /// How many segments it has.
+    pub count: u8,
+    /// Where it begins in the message, in bytes.
+    pub offset: u32,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// One segment of a cut message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins in the message, in bytes.
+    pub offset: u32,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// A message, cut: shares in the order of their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    shares: [Share; SHARES_MAX],
+    share_count: u8,
+    segment_count: u8,
+    size: SegmentSize,
+}
+
+impl Cut {
+    /// The cut of a message without bytes over the primary path.
+    pub const EMPTY: Self = Self {
+        shares: [Share {
+            path: PathId::PRIMARY,
+            first: 0,
+            count: 1,
+            offset: 0,
+            bytes: 0,
+        }; SHARES_MAX],
+        share_count: 1,
+        segment_count: 1,
+        size: SegmentSize::MAX,
+    };
+
+    /// Cuts `bytes` over `route`, into segments of at most `size`. Paths whose share would be
+    /// smaller than [`STRIPE_BYTES_MIN`] are left out, lightest first.
+    pub fn new(bytes: u32, route: &Route, size: SegmentSize) -> Result<Self, ProtocolError> {
+        if bytes > size.message_bytes_max() {
+            return Err(ProtocolError::MessageTooLarge(u64::from(bytes)));
+        }
+        let entries = route.entries();
+        let useful = entries.len().min((bytes / STRIPE_BYTES_MIN) as usize);
+        let spread = (2..=useful)
+            .rev()
+            .find_map(|count| Self::spread(bytes, &entries[..count], size));
+        Ok(spread.unwrap_or_else(|| {
+            let mut builder = Builder::new(size);
+            builder.push_until(bytes, entries[0].path);
+            builder.cut
+        }))
+    }
+
+    /// Spreads over all of `entries`; `None` when a share would be too small.
+    fn spread(bytes: u32, entries: &[WeightedPath], size: SegmentSize) -> Option<Self> {
+        let mut builder = Builder::new(size);
+        let mut segments = 0;
+        for (path, end) in ends(u64::from(bytes / SEGMENT_ALIGN), entries) {
+            let last = path == entries[entries.len() - 1].path;
+            let end = if last { bytes } else { end * SEGMENT_ALIGN };
+            let share = end - builder.end;
+            if share < STRIPE_BYTES_MIN {
+                return None;
+            }
+            segments += size.segments(share);
+            builder.push_until(end, path);
+        }
+        if segments <= SEGMENTS_MAX as u32 {
+            return Some(builder.cut);
+        }
+        Some(Self::spread_whole_segments(bytes, entries, size))
+    }
+
+    /// Spreads a message so large that odd shares would need more than [`SEGMENTS_MAX`] segments:
+    /// every share but the last is a whole number of segments.
+    fn spread_whole_segments(bytes: u32, entries: &[WeightedPath], size: SegmentSize) -> Self {
+        let mut builder = Builder::new(size);
+        for (path, end) in ends(u64::from(size.segments(bytes)), entries) {
+            let mut end = (end * size.bytes()).min(bytes);
+            if bytes - end < STRIPE_BYTES_MIN {
+                // A remainder that is not worth a path stays with this one.
+                end = bytes;
+            }
+            builder.push_until(end, path);
+        }
+        builder.cut
+    }
+
+    /// Segments of the message, 1 to [`SEGMENTS_MAX`].
+    pub const fn segment_count(&self) -> u8 {
+        self.segment_count
+    }
+
+    /// The shares in the order of their bytes.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares[..usize::from(self.share_count)]
+    }
+
+    /// The share of `path`, if it has one.
+    pub fn share(&self, path: PathId) -> Option<&Share> {
+        self.shares().iter().find(|share| share.path == path)
+    }
+
+    /// The `nth` segment of the share of `path`, with its number in the message.
+    pub fn of_path(&self, path: PathId, nth: u8) -> Option<(u8, Segment)> {
+        let share = self.share(path).filter(|share| nth < share.count)?;
+        let skipped = u32::from(nth) * self.size.bytes();
+        let bytes = (share.bytes - skipped).min(self.size.bytes());
+        let offset = share.offset + skipped;
+        Some((share.first + nth, Segment { offset, bytes }))
+    }
+}
+
+/// Ends of the parts of `units` by weight, each rounded down but the last, which is all of them.
+fn ends(units: u64, entries: &[WeightedPath]) -> impl Iterator<Item = (PathId, u32)> {
+    let total: u64 = entries.iter().map(|entry| u64::from(entry.weight)).sum();
+    let mut weight = 0;
+    entries.iter().map(move |entry| {
+        weight += u64::from(entry.weight);
+        // At most `units`, which came from a u32.
+        (entry.path, (units * weight / total) as u32)
+    })
+}
+
+/// Lays shares end to end.
+struct Builder {
+    cut: Cut,
+    end: u32,
+}
+
+impl Builder {
+    fn new(size: SegmentSize) -> Self {
+        Self {
+            cut: Cut {
+                share_count: 0,
+                segment_count: 0,
+                size,
+                ..Cut::EMPTY
+            },
+            end: 0,
+        }
+    }
+
+    /// Gives `path` everything up to `end`. An empty share is left out unless it is the first.
+    fn push_until(&mut self, end: u32, path: PathId) {
+        let bytes = end - self.end;
+        if bytes == 0 && self.cut.share_count > 0 {
+            return;
+        }
+        let cut = &mut self.cut;
+        // At most 64: the message fits that many.
+        let count = cut.size.segments(bytes) as u8;
+        let first = cut.segment_count;
+        cut.shares[usize::from(cut.share_count)] = Share {
+            path,
+            first,
+            count,
+            offset: self.end,
+            bytes,
+        };
+        cut.share_count += 1;
+        cut.segment_count = first + count;
+        self.end = end;
+    }
+}

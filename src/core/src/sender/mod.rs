@@ -1,0 +1,416 @@
+//! The sending side of a connection.
+
+mod message;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use crate::error::ProtocolError;
+use crate::ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
+use crate::limits::{CREDIT_BYTES, PATHS_MAX, WINDOW};
+use crate::paths::{Condition, PathTable};
+use crate::route::Route;
+use crate::segment::{Cut, SegmentSize};
+use crate::time::{Clock, Time};
+use crate::wire::credit::{Credit, CreditError};
+use crate::wire::immediate::Immediate;
+use message::{Message, Messages, Stage};
+pub use values::{
+    Match, SegmentWrite, SendStatus, SenderConfig, SenderSnapshot, SenderStatistics, Truncation,
+};
+
+/// Where a path stands in the list of segments: everything before has been posted there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    seq: Seq,
+    /// Segments of the message's share that have been posted.
+    nth: u8,
+}
+
+/// The sending side of one connection.
+///
+/// Messages pass four marks, each a sequence below which everything is so:
+/// `oldest` (released) ≤ `delivered` ≤ `posted` (all segments) ≤ `filled` (all sends of the group
+/// matched) ≤ `credited` (credit known) ≤ `oldest` + [`WINDOW`].
+///
+/// Drive it like this: for each live path read slot [`Sender::expected_credit`] of its ring into
+/// [`Sender::handle_credit`] until nothing is accepted; on a send, [`Sender::matching`], then
+/// [`Sender::submit_send`]; then post what [`Sender::poll_transmit`] yields for each path. To see
+/// sends done, feed [`Sender::handle_counter`] and [`Sender::handle_completion`], ask
+/// [`Sender::status`] and [`Sender::release`] what was reported.
+#[derive(Debug)]
+pub struct Sender {
+    segment_size: SegmentSize,
+    clock: Clock,
+    paths: PathTable,
+    cursors: [Cursor; PATHS_MAX],
+    route: Option<Route>,
+    messages: Messages,
+    oldest: Seq,
+    delivered: Seq,
+    posted: Seq,
+    filled: Seq,
+    credited: Seq,
+    /// Sends matched in the oldest group that still lacks some.
+    matched: u8,
+    truncation: Option<Truncation>,
+    statistics: SenderStatistics,
+}
+
+impl Sender {
+    /// A connection without paths and route. Takes all the memory that it will ever need.
+    pub fn new(config: SenderConfig) -> Result<Self, ProtocolError> {
+        Ok(Self {
+            segment_size: SegmentSize::new(config.segment_bytes_max)?,
+            clock: Clock::default(),
+            paths: PathTable::new(),
+            cursors: [Cursor::default(); PATHS_MAX],
+            route: None,
+            messages: Messages::new(),
+            oldest: Seq(0),
+            delivered: Seq(0),
+            posted: Seq(0),
+            filled: Seq(0),
+            credited: Seq(0),
+            matched: 0,
+            truncation: None,
+            statistics: SenderStatistics::default(),
+        })
+    }
+
+    /// Adds a path, or brings a retired one back under a newer generation (PROTOCOL R12).
+    pub fn add_path(&mut self, path: PathId, generation: Generation) -> Result<(), ProtocolError> {
+        self.paths.add(path, generation)
+    }
+
+    /// Ends a generation: nothing more is posted in it, and whatever still comes from it is
+    /// dropped and counted (PROTOCOL R13). Segments that were posted in it and not delivered stay
+    /// so; those not posted yet wait for the path's next generation.
+    pub fn retire_path(&mut self, path: PathId, generation: Generation) {
+        self.paths.retire(path, generation);
+    }
+
+    /// Condition of a path's newest generation; `None` when it was never added.
+    pub fn condition(&self, path: PathId) -> Option<Condition> {
+        self.paths.condition(path)
+    }
+
+    /// Sets the route for messages submitted from now on; those already cut keep theirs
+    /// (PROTOCOL R1). All its paths must have been added.
+    pub fn set_route(&mut self, route: Route) -> Result<(), ProtocolError> {
+        for entry in route.entries() {
+            self.paths.require(entry.path)?;
+        }
+        self.route = Some(route);
+        Ok(())
+    }
+
+    /// Bytes of the largest message that this connection takes.
+    pub fn message_bytes_max(&self) -> u32 {
+        self.segment_size.message_bytes_max()
+    }
+
+    /// Slot of the credit rings to look at, and the message whose line would be accepted there;
+    /// `None` while the window is full.
+    pub fn expected_credit(&self) -> Option<(usize, Seq)> {
+        let known = self.credited.since(self.oldest);
+        (known < WINDOW as u64).then(|| (self.credited.slot(), self.credited))
+    }
+
+    /// Takes a copy of the line in the expected slot of a ring. False: it is not the expected line,
+    /// or of a generation that is over (PROTOCOL R9, R13); nothing has changed then.
+    pub fn handle_credit(
+        &mut self,
+        path: PathId,
+        generation: Generation,
+        line: &[u8; CREDIT_BYTES],
+    ) -> Result<bool, ProtocolError> {
+        if !self.paths.accepts(path, generation) {
+            self.statistics.stale_credits += 1;
+            return Ok(false);
+        }
+        let Some((_, seq)) = self.expected_credit() else {
+            return Ok(false);
+        };
+        let Some(credit) = Credit::decode(line, seq, generation)? else {
+            return Ok(false);
+        };
+        self.check_group(&credit)?;
+        *self.messages.get_mut(seq) = Message {
+            stage: Stage::Offered,
+            credit,
+            ..Message::FREE
+        };
+        self.credited = seq.plus(1);
+        Ok(true)
+    }
+
+    /// Lines of a group follow each other without a gap (PROTOCOL R6).
+    fn check_group(&self, credit: &Credit) -> Result<(), CreditError> {
+        let continues = if credit.seq == self.filled {
+            credit.group_index == 0
+        } else {
+            let before = &self.messages.get(Seq(credit.seq.0 - 1)).credit;
+            if before.group_index + 1 < before.group_size {
+                credit.group_index == before.group_index + 1
+                    && credit.group_size == before.group_size
+            } else {
+                credit.group_index == 0
+            }
+        };
+        if continues {
+            Ok(())
+        } else {
+            Err(CreditError::GroupBroken(credit.seq))
+        }
+    }
+
+    /// The message that a send with `tag` would become, if its credit is there. Ask before
+    /// [`Sender::submit_send`] to see whether the keys of the region are known.
+    pub fn matching(&self, tag: i32) -> Option<Match> {
+        let group = self.messages.get(self.filled);
+        let known = self
+            .credited
+            .since(self.filled)
+            .min(u64::from(group.credit.group_size));
+        let single = group.credit.group_size == 1;
+        (0..known).find_map(|index| {
+            let message = self.messages.get(self.filled.plus(index));
+            let credit = &message.credit;
+            let fits = message.stage == Stage::Offered && (single || credit.tag == tag);
+            fits.then_some(Match {
+                seq: credit.seq,
+                region: credit.region,
+                capacity: credit.capacity,
+            })
+        })
+    }
+
+    /// Submits a send of `bytes` at `local` (region, offset). `Ok(None)`: no credit of the oldest
+    /// unfilled group fits; try again later. A send larger than the room at the receiver is cut
+    /// down to it (PROTOCOL R8) and shows in [`Sender::take_truncation`].
+    pub fn submit_send(
+        &mut self,
+        now: Time,
+        local: (RegionId, u64),
+        bytes: u64,
+        tag: i32,
+    ) -> Result<Option<Seq>, ProtocolError> {
+        let now = self.clock.advance(now);
+        let route = self.route.as_ref().ok_or(ProtocolError::NoRoute)?;
+        if bytes > u64::from(self.message_bytes_max()) {
+            return Err(ProtocolError::MessageTooLarge(bytes));
+        }
+        if local.1.checked_add(bytes).is_none() {
+            return Err(ProtocolError::AddressOverflow);
+        }
+        let Some(Match { seq, capacity, .. }) = self.matching(tag) else {
+            return Ok(None);
+        };
+        // Not more than message_bytes_max, a u32.
+        let given = bytes.min(u64::from(capacity)) as u32;
+        let cut = Cut::new(given, route, self.segment_size)?;
+        let message = self.messages.get_mut(seq);
+        message.stage = Stage::Submitted;
+        (message.local_region, message.local_offset) = local;
+        message.bytes = given;
+        message.submitted = now;
+        message.cut = cut;
+        let group_size = message.credit.group_size;
+        self.count_match(group_size);
+        if bytes > u64::from(given) {
+            self.statistics.truncated += 1;
+            self.truncation = Some(Truncation {
+                seq,
+                asked: bytes,
+                given,
+            });
+        }
+        Ok(Some(seq))
+    }
+
+    /// A group is filled, and may go out, when each of its receives has its send (PROTOCOL R7).
+    fn count_match(&mut self, group_size: u8) {
+        self.matched += 1;
+        if self.matched == group_size {
+            self.matched = 0;
+            self.filled = self.filled.plus(u64::from(group_size));
+        }
+    }
+
+    /// The last send that was cut down to its receive, once.
+    pub fn take_truncation(&mut self) -> Option<Truncation> {
+        self.truncation.take()
+    }
+
+    /// Next segment to post on `path`; `None` when there is none or the send queue is full. It
+    /// counts as posted: hand it back with [`Sender::return_transmit`] if it could not be.
+    pub fn poll_transmit(&mut self, path: PathId) -> Option<SegmentWrite> {
+        let state = self.paths.get_mut(path)?;
+        if !state.can_post() {
+            return None;
+        }
+        let cursor = &mut self.cursors[path.index()];
+        if cursor.seq < self.posted {
+            *cursor = Cursor {
+                seq: self.posted,
+                nth: 0,
+            };
+        }
+        while cursor.seq < self.filled {
+            let message = self.messages.get_mut(cursor.seq);
+            if let Some((index, segment)) = message.cut.of_path(path, cursor.nth) {
+                let seq = cursor.seq;
+                let count = message.cut.segment_count();
+                cursor.nth += 1;
+                message.posted += 1;
+                let generation = state.generation();
+                let (work, signaled) = state.post(WorkKind::Segment, seq, index);
+                let offset = u64::from(segment.offset);
+                let write = SegmentWrite {
+                    work,
+                    path,
+                    generation,
+                    seq,
+                    local_region: message.local_region,
+                    local_offset: message.local_offset + offset,
+                    remote_region: message.credit.region,
+                    remote_address: message.credit.address + offset,
+                    bytes: segment.bytes,
+                    immediate: Immediate::new(seq, index, count, generation).encode(),
+                    signaled,
+                };
+                self.advance_posted();
+                return Some(write);
+            }
+            *cursor = Cursor {
+                seq: cursor.seq.plus(1),
+                nth: 0,
+            };
+        }
+        None
+    }
+
+    fn advance_posted(&mut self) {
+        while self.posted < self.filled && self.messages.get(self.posted).is_posted() {
+            self.posted = self.posted.plus(1);
+        }
+    }
+
+    /// Hands back the newest write of its path, which was not posted. Several are handed back
+    /// newest first.
+    pub fn return_transmit(&mut self, write: &SegmentWrite) -> Result<(), ProtocolError> {
+        let state = self
+            .paths
+            .get_mut(write.path)
+            .ok_or(ProtocolError::UnknownPath(write.path))?;
+        if write.seq < self.delivered || !state.take_back(write.work) {
+            return Err(ProtocolError::ReturnOutOfOrder);
+        }
+        let message = self.messages.get_mut(write.seq);
+        let first = message.cut.share(write.path).map_or(0, |share| share.first);
+        message.posted -= 1;
+        self.cursors[write.path.index()] = Cursor {
+            seq: write.seq,
+            nth: write.work.segment() - first,
+        };
+        self.posted = self.posted.min(write.seq);
+        Ok(())
+    }
+
+    /// Accounts for a completion of a work request: it and all before it on its queue pair have
+    /// left the send queue. An error is final for the generation: its path is
+    /// [`Condition::Failed`] from now on.
+    pub fn handle_completion(&mut self, work: WorkId, ok: bool) {
+        if !self.paths.complete(work, ok) {
+            self.statistics.stale_completions += 1;
+        }
+    }
+
+    /// Work requests on the send queue of `path` that are not known to be complete.
+    pub fn outstanding(&self, path: PathId) -> u32 {
+        self.paths.get(path).map_or(0, |state| state.outstanding())
+    }
+
+    /// Takes the counter word of a generation: messages that the receiver has without a gap. It
+    /// only ever moves forward, and never beyond what was posted (PROTOCOL R10).
+    pub fn handle_counter(
+        &mut self,
+        path: PathId,
+        generation: Generation,
+        delivered: u64,
+    ) -> Result<(), ProtocolError> {
+        if !self.paths.accepts(path, generation) {
+            self.statistics.stale_counters += 1;
+            return Ok(());
+        }
+        if delivered > self.posted.0 {
+            let posted = self.posted.0;
+            return Err(ProtocolError::CounterBeyondPosted {
+                confirmed: delivered,
+                posted,
+            });
+        }
+        self.delivered = self.delivered.max(Seq(delivered));
+        Ok(())
+    }
+
+    /// How a send stands (PROTOCOL R2: done means delivered).
+    pub fn status(&self, seq: Seq) -> SendStatus {
+        if !self.is_submitted(seq) {
+            return SendStatus::Unknown;
+        }
+        if seq < self.delivered {
+            SendStatus::Delivered {
+                bytes: self.messages.get(seq).bytes,
+            }
+        } else {
+            SendStatus::Pending
+        }
+    }
+
+    /// Frees the slot of a delivered send whose end was reported.
+    pub fn release(&mut self, seq: Seq) -> Result<(), ProtocolError> {
+        if !self.is_submitted(seq) || seq >= self.delivered {
+            return Err(ProtocolError::NotDelivered(seq));
+        }
+        self.messages.get_mut(seq).stage = Stage::Free;
+        while self.oldest < self.delivered && self.messages.get(self.oldest).stage == Stage::Free {
+            self.oldest = self.oldest.plus(1);
+        }
+        Ok(())
+    }
+
+    fn is_submitted(&self, seq: Seq) -> bool {
+        seq >= self.oldest
+            && seq < self.credited
+            && self.messages.get(seq).stage == Stage::Submitted
+    }
+
+    /// Messages that the receiver has confirmed, without a gap.
+    pub fn delivered(&self) -> u64 {
+        self.delivered.0
+    }
+
+    /// Whether sends were submitted that are not delivered.
+    pub fn is_busy(&self) -> bool {
+        self.delivered < self.filled || self.matched > 0
+    }
+
+    /// State for people.
+    pub fn snapshot(&self) -> SenderSnapshot {
+        let waiting = self.messages.get(self.delivered);
+        let pending = self.is_submitted(self.delivered);
+        SenderSnapshot {
+            oldest: self.oldest,
+            delivered: self.delivered,
+            posted: self.posted,
+            filled: self.filled,
+            credited: self.credited,
+            matched: self.matched,
+            waiting_since: pending.then_some(waiting.submitted),
+            paths: self.paths.snapshot(),
+            statistics: self.statistics,
+        }
+    }
+}

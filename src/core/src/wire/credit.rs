@@ -1,0 +1,236 @@
+//! The 32-byte line by which the receiver permits one message.
+//!
+//! | bytes | field | little endian |
+//! |---|---|---|
+//! | 0–7 | address of the buffer in the receiver's process | u64 |
+//! | 8–11 | capacity in bytes | u32 |
+//! | 12–15 | region of the buffer | u32 |
+//! | 16–19 | tag | i32 |
+//! | 20–21 | generation mod 2^10 of the path it travels on | u16 |
+//! | 22 | receives in the group, 1 to 8 | u8 |
+//! | 23 | position in the group | u8 |
+//! | 24–31 | marker: seq + 1, so that a zeroed slot holds no credit | u64 |
+//!
+//! The marker is the last word, and writes land in order: a line whose marker is the expected one
+//! is whole.
+
+use crate::ids::{Generation, RegionId, Seq};
+use crate::limits::{CREDIT_BYTES, GROUP_MAX, MESSAGE_BYTES_MAX};
+
+/// Offset of the marker in a line. A reader that shares the memory with a NIC reads the marker
+/// first, then the rest.
+pub const MARKER_OFFSET: usize = 24;
+
+const _: () = assert!(MARKER_OFFSET + 8 == CREDIT_BYTES);
+
+/// Permission for one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The message.
+    pub seq: Seq,
+    /// Where its bytes go, in the receiver's process.
+    pub address: u64,
+    /// Room there, in bytes.
+    pub capacity: u32,
+    /// Region that holds the buffer.
+    pub region: RegionId,
+    /// Tag that a send of a group must carry.
+    pub tag: i32,
+    /// Receives in the group, 1 to [`GROUP_MAX`].
+    pub group_size: u8,
+    /// Position in the group, below `group_size`.
+    pub group_index: u8,
+}
+
+/// What is wrong with a line that carries the expected number and a live generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreditError {
+    /// The group has no member, too many, or this is not one of them.
+    #[error("position {index} of a group of {size}")]
+    Group {
+        /// Position that the line names.
+        index: u8,
+        /// Size that the line names.
+        size: u8,
+    },
+    /// The line does not continue the group of the line before.
+    #[error("message {} does not continue its group", .0.0)]
+    GroupBroken(Seq),
+    /// The buffer is larger than a message may be.
+    #[error("capacity of {0} bytes")]
+    Capacity(u32),
+    /// The buffer ends beyond the address space.
+    #[error("buffer reaches beyond the address space")]
+    Address,
+}
+
+/// The marker of message `seq`.
+pub const fn marker(seq: Seq) -> u64 {
+    seq.0.wrapping_add(1)
+}
+
+impl Credit {
+    /// The line for a path of `generation`.
+    pub fn encode(&self, generation: Generation) -> [u8; CREDIT_BYTES] {
+        let mut line = [0; CREDIT_BYTES];
+        line[0..8].copy_from_slice(&self.address.to_le_bytes());
+        line[8..12].copy_from_slice(&self.capacity.to_le_bytes());
+        line[12..16].copy_from_slice(&self.region.0.to_le_bytes());
+        line[16..20].copy_from_slice(&self.tag.to_le_bytes());
+        line[20..22].copy_from_slice(&generation.wire().to_le_bytes());
+        line[22] = self.group_size;
+        line[23] = self.group_index;
+        line[MARKER_OFFSET..].copy_from_slice(&marker(self.seq).to_le_bytes());
+        line
+    }
+
+    /// Reads a line. `Ok(None)` when it is not the line of message `expected` written in
+    /// `generation` (PROTOCOL R9); an error when it is, but makes no sense.
+    pub fn decode(
+        line: &[u8; CREDIT_BYTES],
+        expected: Seq,
+        generation: Generation,
+    ) -> Result<Option<Self>, CreditError> {
+        let found = u64::from_le_bytes(take(line, MARKER_OFFSET));
+        if found != marker(expected) || u16::from_le_bytes(take(line, 20)) != generation.wire() {
+            return Ok(None);
+        }
+        let credit = Self {
+            seq: expected,
+            address: u64::from_le_bytes(take(line, 0)),
+            capacity: u32::from_le_bytes(take(line, 8)),
+            region: RegionId(u32::from_le_bytes(take(line, 12))),
+            tag: i32::from_le_bytes(take(line, 16)),
+            group_size: line[22],
+            group_index: line[23],
+        };
+        credit.check()?;
+        Ok(Some(credit))
+    }
+
+    fn check(&self) -> Result<(), CreditError> {
+        let (index, size) = (self.group_index, self.group_size);
+        if usize::from(size) > GROUP_MAX || index >= size {
+            return Err(CreditError::Group { index, size });
+        }
+        if self.capacity > MESSAGE_BYTES_MAX {
+            return Err(CreditError::Capacity(self.capacity));
+        }
+        match self.address.checked_add(u64::from(self.capacity)) {
+            Some(_) => Ok(()),
+            None => Err(CreditError::Address),
+        }
+    }
+}
+
+/// `N` bytes of the line from `offset` on; all callers pass constants inside the line.
+fn take<const N: usize>(line: &[u8; CREDIT_BYTES], offset: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&line[offset..offset + N]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Credit, CreditError, MARKER_OFFSET, take};
+    use crate::ids::{Generation, RegionId, Seq};
+    use proptest::prelude::*;
+
+    const GENERATION: Generation = Generation(1030);
+
+    fn credit() -> Credit {
+        Credit {
+            seq: Seq(0x0102_0304_0506_0708),
+            address: 0x1112_1314_1516_1718,
+            capacity: 0x2122_2324,
+            region: RegionId(0x3132_3334),
+            tag: -2,
+            group_size: 8,
+            group_index: 7,
+        }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        let expected = [
+            0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
+            0x32, 0x31, 0xfe, 0xff, 0xff, 0xff, 6, 0, 8, 7, 9, 7, 6, 5, 4, 3, 2, 1,
+        ];
+        assert_eq!(credit().encode(GENERATION), expected);
+    }
+
+    #[test]
+    fn a_zeroed_slot_is_no_credit_for_message_0() {
+        assert_eq!(Credit::decode(&[0; 32], Seq(0), Generation(0)), Ok(None));
+    }
+
+    /// PROTOCOL R9: only the expected message, only in its generation, only whole.
+    #[test]
+    fn other_lines_are_not_taken() {
+        let line = credit().encode(GENERATION);
+        let seq = credit().seq;
+        assert_eq!(Credit::decode(&line, seq, GENERATION), Ok(Some(credit())));
+        assert_eq!(Credit::decode(&line, seq.plus(1), GENERATION), Ok(None));
+        assert_eq!(
+            Credit::decode(&line, Seq(seq.0 - 256), GENERATION),
+            Ok(None)
+        );
+        assert_eq!(Credit::decode(&line, seq, Generation(1031)), Ok(None));
+        for whole in 0..32 {
+            let mut torn = Credit {
+                seq: Seq(seq.0 ^ (1 << 63) ^ 256),
+                ..credit()
+            }
+            .encode(Generation(1029));
+            torn[..whole].copy_from_slice(&line[..whole]);
+            assert_eq!(
+                Credit::decode(&torn, seq, GENERATION),
+                Ok(None),
+                "{whole} bytes landed"
+            );
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let group = |index, size| Credit {
+            group_index: index,
+            group_size: size,
+            ..credit()
+        };
+        let table = [
+            (group(0, 0), CreditError::Group { index: 0, size: 0 }),
+            (group(8, 8), CreditError::Group { index: 8, size: 8 }),
+            (group(0, 9), CreditError::Group { index: 0, size: 9 }),
+            (
+                Credit {
+                    capacity: (1 << 30) + 1,
+                    ..credit()
+                },
+                CreditError::Capacity((1 << 30) + 1),
+            ),
+            (
+                Credit {
+                    address: u64::MAX,
+                    ..credit()
+                },
+                CreditError::Address,
+            ),
+        ];
+        for (bad, error) in table {
+            let line = bad.encode(GENERATION);
+            assert_eq!(Credit::decode(&line, bad.seq, GENERATION), Err(error));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_lines_never_panic(line: [u8; 32], generation: u32) {
+            let word = u64::from_le_bytes(take(&line, MARKER_OFFSET));
+            let result = Credit::decode(&line, Seq(word.wrapping_sub(1)), Generation(generation));
+            if let Ok(Some(credit)) = result {
+                prop_assert_eq!(credit.encode(Generation(generation)), line);
+            }
+        }
+    }
+}
