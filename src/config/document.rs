@@ -15,8 +15,9 @@ lines of `/etc/nccl.conf` and `~/.nccl.conf` into the environment first, so sett
 there. None is needed for a first run.
 
 An empty value is the same as none. A name that starts with `R2CCL_` and is not listed here is
-reported with the nearest name that is; a value that cannot be used is reported with what is allowed,
-and the default is used instead. `r2ccl config` prints all settings with their values in force.
+reported with the nearest name that is; a value that cannot be used is reported with what is
+allowed, and the default is used instead. `r2ccl config` prints all settings with their values in
+force.
 ";
 
 /// The text of `docs/CONFIG.md`.

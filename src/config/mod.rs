@@ -201,11 +201,14 @@ impl Settings {
     }
 
     /// Names and values of the settings that both ends of a connection must share, for the
-    /// greeting, in the order of the table.
+    /// greeting, sorted by name.
     pub fn shared(&self) -> Vec<(String, String)> {
         let rows = table::TABLE.iter().filter(|row| row.is_shared);
-        rows.map(|row| (row.name.to_owned(), (row.show)(self)))
-            .collect()
+        let mut shared: Vec<_> = rows
+            .map(|row| (row.name.to_owned(), (row.show)(self)))
+            .collect();
+        shared.sort_unstable();
+        shared
     }
 
     /// Fingerprint of [`Settings::shared`]: equal on both ends exactly if the lists are equal.

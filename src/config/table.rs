@@ -172,45 +172,46 @@ settings! {
     "The software NICs of this process, in the order in which NCCL sees them. Each entry names a \
      network interface (exactly) or a local address; `*COUNT` makes several equal NICs of it, \
      `@RATE` limits each of them to so many bits a second (`10G`, `2.5G`, `800M`), in each \
-     direction, and is then also the speed that NCCL is told. Both parts are optional and may come \
-     in either order: `127.0.0.2@10G,eth0*4`, `eth1*2@1G`, `eth1@1G*2`. NICs on one interface share \
-     its bandwidth. `auto` makes one NIC for each interface that `NCCL_SOCKET_IFNAME` allows, with \
-     the interface's speed, or 10 Gbit/s where the system does not know it.";
+     direction, and is then also the speed that NCCL is told. Both parts are optional and may \
+     come in either order: `127.0.0.2@10G,eth0*4`, `eth1*2@1G`, `eth1@1G*2`. NICs on one \
+     interface share its bandwidth. `auto` makes one NIC for each interface that \
+     `NCCL_SOCKET_IFNAME` allows, with the interface's speed, or 10 Gbit/s where the system does \
+     not know it.";
 
     "R2CCL_SOFT_LANES", soft_lanes: Option<u32> = None;
     AutoOr(Whole::<u32>::new(0, 16)), Experimental, Own;
-    "Extra TCP sockets of a software NIC's connection that carry bulk data on threads of their own. \
-     `auto` chooses by the number of CPU cores; 0 leaves everything to the one socket that is served \
-     on the caller's thread.";
+    "Extra TCP sockets of a software NIC's connection that carry bulk data on threads of their \
+     own. `auto` chooses by the number of CPU cores; 0 leaves everything to the one socket that \
+     is served on the caller's thread.";
 
     "R2CCL_HOST_ID", host_id: Option<String> = None;
     OptionalText, Stable, Own;
-    "Identity of the host, and its name in reports. Processes with equal identity are taken to be on \
-     one host; hosts must differ. Unset, `NCCL_HOSTID` counts, and without that the kernel's boot id \
-     together with the host name.";
+    "Identity of the host, and its name in reports. Processes with equal identity are taken to be \
+     on one host; hosts must differ. Unset, `NCCL_HOSTID` counts, and without that the kernel's \
+     boot id together with the host name.";
 
     "R2CCL_CONTROL_PORT", control_port: u16 = 0;
     Whole::<u16>::new(0, 65535), Stable, Own;
-    "TCP port on which a process takes control connections. 0 lets the system choose, which is right \
-     unless a firewall stands between the hosts: processes of one host cannot share a port.";
+    "TCP port on which a process takes control connections. 0 lets the system choose, which is \
+     right unless a firewall stands between the hosts: processes of one host cannot share a port.";
 
     "R2CCL_GIVEUP", give_up: Duration = Duration::from_secs(60);
     Seconds { range: 1..=86_400 }, Stable, Own;
-    "How long requests of a connection wait after its last usable path was lost, before they fail. A \
-     peer process that died is noticed at once and does not wait.";
+    "How long requests of a connection wait after its last usable path was lost, before they \
+     fail. A peer process that died is noticed at once and does not wait.";
 
     "R2CCL_ROUTING_ALGO", routing_algorithm: RoutingAlgorithm = RoutingAlgorithm::Balance;
     ROUTING_ALGORITHMS, Stable, Shared;
     "How messages are spread over paths: `static` uses the primary path only and fails with it, \
      `hotrepair` has one designated backup, `balance` spreads the lost share over all surviving \
-     paths, `planner` adds relays. Every value is accepted; this build serves `static` whichever is \
-     set.";
+     paths, `planner` adds relays. Every value is accepted; this build serves `static` whichever \
+     is set.";
 
     "R2CCL_LOG", log: LogLevel = LogLevel::Auto;
     LOG_LEVELS, Stable, Own;
     "Which lines are handed to the log. Under NCCL they go to NCCL's logger, which filters by \
-     `NCCL_DEBUG` and `NCCL_DEBUG_SUBSYS` (debug and trace lines belong to `NET`); without NCCL they \
-     go to the error output. `auto` is `info` under NCCL and `warn` without.";
+     `NCCL_DEBUG` and `NCCL_DEBUG_SUBSYS` (debug and trace lines belong to `NET`); without NCCL \
+     they go to the error output. `auto` is `info` under NCCL and `warn` without.";
 
     "R2CCL_SYSFS", sysfs: PathBuf = PathBuf::from("/sys");
     Directory, Testing, Own;
@@ -222,14 +223,14 @@ settings! {
     "Network interfaces for control connections and, unless `R2CCL_SOFT_NICS` says otherwise, for \
      software NICs, in NCCL's syntax: `eth,ib` takes names that start so, `=eth0` exactly these, \
      `^docker` all but those that start so, `^=docker0` all but exactly these. Unset, interfaces \
-     that start with `ib` are taken, else any but `docker*`, `lo*` and `virbr*`, else `docker*`, else \
-     `lo*`. Only interfaces that are up and have an address count. With `^`, the loopback interface \
-     is taken only if nothing else is left.";
+     that start with `ib` are taken, else any but `docker*`, `lo*` and `virbr*`, else `docker*`, \
+     else `lo*`. Only interfaces that are up and have an address count. With `^`, the loopback \
+     interface is taken only if nothing else is left.";
 
     "NCCL_SOCKET_FAMILY", socket_family: SocketFamily = SocketFamily::Any;
     SOCKET_FAMILIES, Nccl, Own;
-    "Which addresses of an interface are used; `any` prefers IP version 4. Link-local addresses of \
-     version 6 are used only when there are no others.";
+    "Which addresses of an interface are used; `any` prefers IP version 4. Link-local addresses \
+     of version 6 are used only when there are no others.";
 
     "NCCL_HOSTID", nccl_host_id: Option<String> = None;
     OptionalText, Nccl, Own;
