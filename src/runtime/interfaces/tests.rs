@@ -150,6 +150,7 @@ fn soft_nics_stand_on_local_addresses_only() {
         "eth1 u 10.0.1.1",
         "eth2 c 10.0.2.1",
         "e3 uc",
+        "e4 uc fe80::1 fd00::4",
     ]);
     let good = [
         ("eth0", "eth0=10.0.0.1"),
@@ -158,6 +159,8 @@ fn soft_nics_stand_on_local_addresses_only() {
         ("127.0.0.1", "lo=127.0.0.1"),
         ("127.0.0.9", "lo=127.0.0.9"),
         ("::1", "lo=::1"),
+        ("e4", "e4=fd00::4"),
+        ("fe80::1", "e4=fe80::1"),
     ];
     for (text, expected) in good {
         assert_eq!(placed(&all, text).unwrap(), expected);
