@@ -125,6 +125,7 @@ impl Link {
         peer_secret: Option<Secret>,
         addresses: Vec<SocketAddr>,
     ) -> Result<Arc<Self>> {
+        let is_to_self = peer.instance == shared.instance;
         Ok(Arc::new(Self {
             instance: peer.instance,
             number: auth::random_id()?,
@@ -139,7 +140,7 @@ impl Link {
                 error: None,
             }),
             changed: Condvar::new(),
-            up: AtomicBool::new(false),
+            up: AtomicBool::new(is_to_self),
             noted: AtomicBool::new(false),
         }))
     }
@@ -212,6 +213,34 @@ impl Link {
         self.state.lock().error.clone()
     }
 
+    /// The peer has everything up to `sequence`; `false` if so much was never sent.
+    pub(super) fn acknowledge(&self, sequence: u64) -> bool {
+        let mut state = self.state.lock();
+        let count = sequence.saturating_sub(state.acknowledged);
+        if count > state.queue.len() as u64 {
+            return false;
+        }
+        if count > 0 {
+            state.queue.drain(..count as usize);
+            state.acknowledged = sequence;
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    /// Ends the link, if it has not ended: the first reason stands. Answers whether it was this one.
+    pub(super) fn fail(&self, error: LinkError) -> bool {
+        let mut state = self.state.lock();
+        if state.error.is_some() {
+            return false;
+        }
+        state.error = Some(error);
+        state.queue = VecDeque::new();
+        self.up.store(false, Ordering::Release);
+        self.changed.notify_all();
+        true
+    }
+
     /// Waits until the peer has acknowledged everything sent so far, for close. `false`: `deadline`
     /// came first, the link ended, or the process has used up its lingering (one second in any
     /// ten, all links together). Answers at once when there is nothing to wait for; on the steward
@@ -219,8 +248,8 @@ impl Link {
     pub fn flush(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         let last = state.acknowledged + state.queue.len() as u64;
-        if state.acknowledged >= last || state.error.is_some() {
-            return state.acknowledged >= last;
+        if state.error.is_some() || state.queue.is_empty() {
+            return state.error.is_none();
         }
         if self.shared.is_steward() {
             return false;

@@ -1,9 +1,16 @@
-//! Listening sockets.
+//! Listening sockets and what comes through them before it has proven itself.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::dial::Evidence;
+use super::session::{Phase, Session};
+use super::steward::{Steward, Timer};
+use super::strangers::PROOF_TIME;
 use super::system;
 use crate::runtime::error::{Error, Result};
 
@@ -54,14 +61,14 @@ fn bind_one(address: SocketAddr) -> Result<Listener> {
             socket,
         })
     })();
-    bound.map_err(|error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => Error::Usage(format!(
+    bound.map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => Error::Usage(format!(
             "port {} of {} is in use by another process: set R2CCL_CONTROL_PORT to a free port, \
              or to 0 for any",
             address.port(),
             address.ip()
         )),
-        std::io::ErrorKind::AddrNotAvailable => Error::Usage(format!(
+        io::ErrorKind::AddrNotAvailable => Error::Usage(format!(
             "this host has no address {}: the control plane cannot listen on it",
             address.ip()
         )),
@@ -69,4 +76,90 @@ fn bind_one(address: SocketAddr) -> Result<Listener> {
             "the control plane cannot listen on {address}: {error}"
         )),
     })
+}
+
+/// Listeners rest for this time when descriptors are short.
+const REST: Duration = Duration::from_millis(100);
+/// Connections accepted before others get their turn.
+const ACCEPTED_AT_ONCE: usize = 32;
+
+impl Steward {
+    /// Takes waiting connections.
+    pub(super) fn accept(&mut self, index: usize) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Some(listener) = self.listeners.get(index) else {
+                return;
+            };
+            match listener.socket.accept() {
+                Ok((stream, address)) => self.on_accepted(stream, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        return self.rest(&error);
+                    }
+                    // The connection was gone before it was taken.
+                    _ => continue,
+                },
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, stream: TcpStream, address: SocketAddr) {
+        let token =
+            Session::accepted(stream, address).and_then(|session| self.adopt_socket(session));
+        let Ok(token) = token else { return };
+        self.set_timer(Instant::now() + PROOF_TIME, Timer::Proof(token));
+        if let Some(oldest) = self.fresh.push(token) {
+            self.drop_stranger(oldest, "too many connections at once");
+        }
+    }
+
+    /// Leaves connections in the kernel until descriptors are there again.
+    fn rest(&mut self, error: &io::Error) {
+        if let Some(oldest) = self.fresh.pop() {
+            self.drop_stranger(oldest, "descriptors are short");
+        }
+        for listener in &self.listeners {
+            // A listener that is not watched is what is wanted.
+            let _ = self.epoll.delete(&listener.socket);
+        }
+        self.listening = false;
+        self.set_timer(Instant::now() + REST, Timer::Listen);
+        tracing::warn!("the control plane cannot accept a connection now: {error}");
+    }
+
+    /// Watches the listeners again, or rests on.
+    pub(super) fn listen_again(&mut self) {
+        if let Err(error) = self.listen() {
+            self.rest(&error);
+        }
+    }
+
+    /// Drops a connection that must make room.
+    pub(super) fn drop_stranger(&mut self, token: u64, why: &str) {
+        if let Some(session) = self.sessions.remove(&token) {
+            self.stranger_ended(token, session, &Evidence::Failed(why.to_owned()));
+        }
+    }
+
+    /// A connection that was accepted has ended without standing for a link.
+    pub(super) fn stranger_ended(&mut self, token: u64, session: Session, evidence: &Evidence) {
+        let was_proven = matches!(session.phase, Phase::Closing | Phase::Up);
+        self.fresh.remove(token);
+        self.halfway.remove(token);
+        if was_proven {
+            return;
+        }
+        let (Evidence::Other(why) | Evidence::Failed(why)) = evidence else {
+            return;
+        };
+        self.shared.counts.strangers.fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = self.stranger_log.count(Instant::now()) {
+            tracing::warn!(
+                "dropped {count} connection(s) on the control port that are not from an R2CCL \
+                 process of this job, the last from {} ({why}); nothing was harmed",
+                session.address
+            );
+        }
+    }
 }

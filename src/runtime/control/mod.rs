@@ -6,13 +6,23 @@
 //! connections below: a connection that ends is dialled again; only a refused dial or another
 //! process at the address means that the peer is dead.
 //!
-//! Read in this order: this file, [`link`], `steward`, `session`, `dial`, `listener`, `auth`.
+//! Read in this order: this file, [`link`], `steward` (the thread), `session` (one TCP
+//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`.
 
 mod auth;
+mod dial;
+mod handshake;
 mod linger;
 pub mod link;
 mod listener;
+mod session;
+mod settings;
 mod steward;
+mod strangers;
+mod traffic;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -146,6 +156,7 @@ impl ControlPlane {
     /// Binds the listeners and starts the steward thread. `Usage`: an address cannot be listened
     /// on; `System`: descriptors, threads or random numbers are refused.
     pub fn start(config: Config, handler: Arc<dyn ControlHandler>) -> Result<Arc<Self>> {
+        settings::check(&config.settings)?;
         let listeners = listener::bind(&config.addresses)?;
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|error| system("an event descriptor", error.into()))?;

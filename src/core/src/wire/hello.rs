@@ -25,7 +25,8 @@ pub const HELLO_CHECKED_BYTES: usize = 48;
 /// Size of a nonce.
 pub const NONCE_BYTES: usize = 16;
 
-const MAGIC: [u8; 4] = *b"R2CC";
+/// First bytes of hello and reply, in every version.
+pub const HELLO_MAGIC: [u8; 4] = *b"R2CC";
 const KIND_HELLO: u8 = 1;
 const KIND_REPLY: u8 = 2;
 
@@ -157,7 +158,7 @@ fn encode(
     nonce: &[u8; NONCE_BYTES],
 ) -> [u8; HELLO_BYTES] {
     let mut out = [0; HELLO_BYTES];
-    out[0..4].copy_from_slice(&MAGIC);
+    out[0..4].copy_from_slice(&HELLO_MAGIC);
     out[4..6].copy_from_slice(&version.to_le_bytes());
     out[6..8].copy_from_slice(&kind);
     for (slot, id) in out[8..32].chunks_exact_mut(8).zip(ids) {
@@ -175,5 +176,5 @@ fn decode(bytes: &[u8; HELLO_BYTES], kind: u8) -> Option<Fields> {
     let detail = reader.u8()?;
     let ids = [reader.u64()?, reader.u64()?, reader.u64()?];
     let nonce = reader.array()?;
-    (magic == MAGIC && found == kind).then_some((version, detail, ids, nonce))
+    (magic == HELLO_MAGIC && found == kind).then_some((version, detail, ids, nonce))
 }
