@@ -225,3 +225,122 @@ impl Builder {
         self.end = end;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::{Cut, SegmentSize, Share};
+    use crate::error::ProtocolError;
+    use crate::ids::PathId;
+    use crate::limits::{
+        MESSAGE_BYTES_MAX, SEGMENT_ALIGN, SEGMENT_BYTES_MAX, SEGMENTS_MAX, STRIPE_BYTES_MIN,
+    };
+    use crate::route::Route;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn path(index: u8) -> PathId {
+        PathId::new(index).expect("in range")
+    }
+
+    fn route(weights: &[u32]) -> Route {
+        let weights: Vec<_> = (0..).map(path).zip(weights.iter().copied()).collect();
+        Route::weighted(&weights).expect("valid")
+    }
+
+    /// Path, number of segments and bytes of each share.
+    fn shares(bytes: u32, weights: &[u32]) -> Vec<(usize, u8, u32)> {
+        let cut = Cut::new(bytes, &route(weights), SegmentSize::MAX).expect("fits");
+        let shape = |share: &Share| (share.path.index(), share.count, share.bytes);
+        cut.shares().iter().map(shape).collect()
+    }
+
+    #[test]
+    fn known_cuts() {
+        const MIB: u32 = 1 << 20;
+        const KIB: u32 = 1 << 10;
+        assert_eq!(shares(0, &[1]), [(0, 1, 0)]);
+        assert_eq!(shares(1, &[1]), [(0, 1, 1)]);
+        assert_eq!(shares(16 * MIB, &[1]), [(0, 1, 16 * MIB)]);
+        assert_eq!(shares(16 * MIB + 1, &[1]), [(0, 2, 16 * MIB + 1)]);
+        assert_eq!(
+            shares(MESSAGE_BYTES_MAX, &[1]),
+            [(0, 64, MESSAGE_BYTES_MAX)]
+        );
+        // Two paths: not worth it, just worth it, and a tail that is no multiple of 128.
+        assert_eq!(shares(128 * KIB - 1, &[1, 1]), [(0, 1, 128 * KIB - 1)]);
+        assert_eq!(
+            shares(128 * KIB, &[1, 1]),
+            [(0, 1, 64 * KIB), (1, 1, 64 * KIB)]
+        );
+        assert_eq!(
+            shares(MIB + 77, &[1, 1]),
+            [(0, 1, MIB / 2), (1, 1, MIB / 2 + 77)]
+        );
+        // The light path would get less than 64 KiB and is left out.
+        assert_eq!(shares(256 * KIB, &[1, 9]), [(1, 1, 256 * KIB)]);
+        assert_eq!(
+            shares(MIB, &[0, 1, 3]),
+            [(2, 1, 768 * KIB), (1, 1, 256 * KIB)]
+        );
+        // Odd shares of the largest message would need 66 segments.
+        let large = shares(MESSAGE_BYTES_MAX, &[1, 1, 1]);
+        assert_eq!(
+            large,
+            [(0, 21, 336 * MIB), (1, 21, 336 * MIB), (2, 22, 352 * MIB)]
+        );
+    }
+
+    #[test]
+    fn too_large_a_message_is_refused() {
+        let bytes = MESSAGE_BYTES_MAX + 1;
+        let error = ProtocolError::MessageTooLarge(u64::from(bytes));
+        assert_eq!(Cut::new(bytes, &route(&[1]), SegmentSize::MAX), Err(error));
+    }
+
+    proptest! {
+        /// PROTOCOL R1: each byte is in one segment, cuts lie at multiples of 128, shares are
+        /// worth a path, and no message has more than 64 segments.
+        #[test]
+        fn every_byte_once(
+            bytes in prop_oneof![0..=MESSAGE_BYTES_MAX, 0u32..1 << 20, Just(MESSAGE_BYTES_MAX),
+                MESSAGE_BYTES_MAX - 200_000..=MESSAGE_BYTES_MAX],
+            size in STRIPE_BYTES_MIN / 128..=SEGMENT_BYTES_MAX / 128,
+            weights in prop::collection::vec(1u32..=1 << 20, 1..=8),
+        ) {
+            let size = SegmentSize::new(size * 128).expect("in range");
+            let bytes = bytes.min(size.message_bytes_max());
+            let cut = Cut::new(bytes, &route(&weights), size).expect("fits");
+            let (mut end, mut number) = (0, 0);
+            for share in cut.shares() {
+                prop_assert_eq!((share.offset, share.first), (end, number));
+                prop_assert!(cut.shares().len() == 1 || share.bytes >= STRIPE_BYTES_MIN);
+                for nth in 0..share.count {
+                    let (index, segment) = cut.of_path(share.path, nth).expect("counted");
+                    prop_assert_eq!((index, segment.offset), (number, end));
+                    prop_assert!(segment.offset % SEGMENT_ALIGN == 0);
+                    prop_assert!(segment.bytes <= size.bytes());
+                    prop_assert!(segment.bytes > 0 || bytes == 0);
+                    end += segment.bytes;
+                    number += 1;
+                }
+                prop_assert_eq!(cut.of_path(share.path, share.count), None);
+            }
+            prop_assert_eq!((end, number), (bytes, cut.segment_count()));
+            prop_assert!((1..=SEGMENTS_MAX).contains(&usize::from(number)));
+        }
+
+        /// Shares follow the weights within two lines (both the message and the share are rounded),
+        /// or one segment for the largest messages.
+        #[test]
+        fn shares_follow_the_weights(bytes in 1u32 << 23..=MESSAGE_BYTES_MAX, heavy in 1u32..=9) {
+            let cut = Cut::new(bytes, &route(&[heavy, 1]), SegmentSize::MAX).expect("fits");
+            let ideal = u64::from(bytes) * u64::from(heavy) / u64::from(heavy + 1);
+            let got = u64::from(cut.shares()[0].bytes);
+            let odd = bytes.div_ceil(SEGMENT_BYTES_MAX) < SEGMENTS_MAX as u32;
+            let slack = if odd { 2 * SEGMENT_ALIGN } else { SEGMENT_BYTES_MAX };
+            prop_assert!(got.abs_diff(ideal) <= u64::from(slack), "{got} of {ideal}");
+        }
+    }
+}
