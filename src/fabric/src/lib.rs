@@ -86,7 +86,8 @@ pub trait Device: Send + Sync {
     fn deregister(&self, registration: Registration);
 
     /// Makes a queue pair with a completion queue of its own.
-    fn create_queue_pair(&self, config: QueuePairConfig) -> Result<Box<dyn QueuePair>, DeviceError>;
+    fn create_queue_pair(&self, config: QueuePairConfig)
+    -> Result<Box<dyn QueuePair>, DeviceError>;
 
     /// Next asynchronous event, if any. Events are hints: the reader looks at the true state.
     fn poll_event(&self) -> Option<DeviceEvent>;

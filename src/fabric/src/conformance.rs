@@ -1,1 +1,0 @@
-//! Behaviour list.

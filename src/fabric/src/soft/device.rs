@@ -1,0 +1,325 @@
+//! The software NIC itself: configuration, listener, port state, queue-pair numbers.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::Socket;
+
+use super::lanes;
+use super::limiter::Limiter;
+use super::memory::Table;
+use super::port;
+use super::queue_pair::SoftQueuePair;
+use super::service::Service;
+use super::shared::Shared;
+use super::sys;
+use super::wire::MESSAGE_BYTES_MAX;
+use crate::{
+    Access, Device, DeviceError, DeviceEvent, NicInfo, PortState, QueuePair, QueuePairConfig,
+    Registration, WriteSource,
+};
+
+/// Silence of a peer after which work fails: what RC timers of 20 and 7 amount to
+/// (8 tries of 4.096 µs × 2^20).
+pub const SILENCE_DEFAULT: Duration = Duration::from_secs(34);
+/// Largest number of lanes of a queue pair.
+pub const LANES_MAX: usize = 64;
+/// Queue pairs of one device: each costs a descriptor and one more for each lane.
+const QUEUE_PAIRS_MAX: u32 = 16 * 1024;
+/// MTU where the interface does not tell: the smallest that is common.
+const MTU_DEFAULT: u32 = 1500;
+/// Events that wait to be polled; older ones are dropped, since the reader looks at the state.
+const EVENTS_MAX: usize = 16;
+
+/// What a software NIC is made from.
+#[derive(Clone, Debug)]
+pub struct SoftConfig {
+    /// Unique on the host, for example `soft0`.
+    pub name: String,
+    /// Local address that it sends from and listens on.
+    pub address: IpAddr,
+    /// Interface that carries the address, for messages and link state; `None`: the one that has
+    /// the address now.
+    pub interface: Option<String>,
+    /// Adapter identity for [`NicInfo::guid`].
+    pub guid: u64,
+    /// Nominal speed in Mbit/s.
+    pub speed_mbps: u32,
+    /// Path of the PCI device in sysfs, if there is one.
+    pub pci_path: Option<String>,
+    /// Sends no more payload than so many bytes a second; `None`: as fast as it goes.
+    pub rate_limit_bytes_per_s: Option<u64>,
+    /// Lanes of each queue pair; `None`: as many as the machine affords.
+    pub lanes: Option<usize>,
+    /// Silence of a peer after which outstanding work fails with retry-exceeded.
+    pub silence: Duration,
+}
+
+impl SoftConfig {
+    /// A NIC on `address` with defaults for everything else.
+    pub fn new(name: impl Into<String>, address: IpAddr, speed_mbps: u32) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            interface: None,
+            guid: 0,
+            speed_mbps,
+            pci_path: None,
+            rate_limit_bytes_per_s: None,
+            lanes: None,
+            silence: SILENCE_DEFAULT,
+        }
+    }
+}
+
+/// The part of a device that queue pairs and the service thread share.
+pub(super) struct Inner {
+    config: SoftConfig,
+    info: NicInfo,
+    listener: Socket,
+    listen_address: SocketAddr,
+    mtu: u32,
+    lanes: u16,
+    memory: Table,
+    limiter: Option<Limiter>,
+    queue_pairs: Mutex<HashMap<u32, Arc<Shared>>>,
+    next_number: AtomicU32,
+    active: AtomicBool,
+    events: Mutex<VecDeque<DeviceEvent>>,
+    strangers: AtomicU64,
+}
+
+impl Inner {
+    pub(super) fn memory(&self) -> &Table {
+        &self.memory
+    }
+
+    pub(super) fn limiter(&self) -> Option<&Limiter> {
+        self.limiter.as_ref()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.config.silence
+    }
+
+    pub(super) fn lanes(&self) -> u16 {
+        self.lanes
+    }
+
+    pub(super) fn listener(&self) -> &Socket {
+        &self.listener
+    }
+
+    pub(super) fn listen_address(&self) -> SocketAddr {
+        self.listen_address
+    }
+
+    /// A socket bound to the device's address.
+    pub(super) fn open_socket(&self) -> std::io::Result<Socket> {
+        sys::open(self.config.address, self.mtu)
+    }
+
+    /// Counts a connection that had no business here.
+    pub(super) fn count_stranger(&self) {
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn queue_pair(&self, number: u32) -> Option<Arc<Shared>> {
+        self.queue_pairs.lock().get(&number).cloned()
+    }
+
+    pub(super) fn remove_queue_pair(&self, number: u32) {
+        self.queue_pairs.lock().remove(&number);
+    }
+
+    /// Looks at the true state of link and address; a change becomes an event.
+    pub(super) fn refresh_port(&self) {
+        let active = port::is_active(self.config.address, self.config.interface.as_deref());
+        if self.active.swap(active, Ordering::AcqRel) != active {
+            let mut events = self.events.lock();
+            if events.len() == EVENTS_MAX {
+                events.pop_front();
+            }
+            events.push_back(if active {
+                DeviceEvent::PortUp
+            } else {
+                DeviceEvent::PortDown
+            });
+        }
+    }
+}
+
+/// A NIC made of TCP sockets on one local address.
+pub struct SoftDevice {
+    inner: Arc<Inner>,
+    service: &'static Service,
+    token: u64,
+}
+
+impl SoftDevice {
+    /// Opens a software NIC: listens on its address, on a port that the kernel chooses.
+    pub fn open(config: SoftConfig) -> Result<Arc<Self>, DeviceError> {
+        let interface = match &config.interface {
+            Some(name) => Some(name.clone()),
+            None => port::interface_of(config.address),
+        };
+        let place = match &interface {
+            Some(name) => format!("{} on {name}", config.address),
+            None => config.address.to_string(),
+        };
+        if config.lanes.is_some_and(|lanes| lanes > LANES_MAX) {
+            return Err(DeviceError(format!(
+                "{} ({place}): more than {LANES_MAX} lanes asked for; use fewer",
+                config.name
+            )));
+        }
+        let lanes = config.lanes.unwrap_or_else(lanes::automatic_lanes);
+        lanes::start_threads(lanes)?;
+        let mtu = interface
+            .as_deref()
+            .and_then(sys::interface_mtu)
+            .unwrap_or(MTU_DEFAULT);
+        let failed = |error: std::io::Error| {
+            DeviceError(format!(
+                "{} cannot listen on {place}: {error}; name an interface that is up or an address \
+                 of this host, and see that the limit on open files is not reached",
+                config.name
+            ))
+        };
+        let listener = sys::open(config.address, mtu).map_err(failed)?;
+        listener.listen(1024).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?.as_socket();
+        let listen_address = bound.unwrap_or(SocketAddr::new(config.address, 0));
+        let service = Service::get()?;
+        let first_number = getrandom::u32()
+            .map_err(|error| DeviceError(format!("{}: no random numbers: {error}", config.name)))?;
+        let active = port::is_active(config.address, interface.as_deref());
+        let inner = Arc::new(Inner {
+            info: NicInfo {
+                name: config.name.clone(),
+                guid: config.guid,
+                port: 1,
+                speed_mbps: config.speed_mbps,
+                pci_path: config.pci_path.clone(),
+                address: config.address.to_string(),
+                queue_pairs_max: QUEUE_PAIRS_MAX,
+                message_bytes_max: u64::from(MESSAGE_BYTES_MAX),
+                inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
+            },
+            limiter: config.rate_limit_bytes_per_s.map(Limiter::new),
+            config: SoftConfig {
+                interface,
+                ..config
+            },
+            listener,
+            listen_address,
+            mtu,
+            lanes: lanes as u16,
+            memory: Table::default(),
+            queue_pairs: Mutex::new(HashMap::new()),
+            next_number: AtomicU32::new(first_number),
+            active: AtomicBool::new(active),
+            events: Mutex::new(VecDeque::new()),
+            strangers: AtomicU64::new(0),
+        });
+        let token = service.listen(&inner, inner.listener.as_raw_fd())?;
+        Ok(Arc::new(Self {
+            inner,
+            service,
+            token,
+        }))
+    }
+
+    /// Connections to the listener that were dropped: no hello in time, or a wrong one.
+    pub fn strangers(&self) -> u64 {
+        self.inner.strangers.load(Ordering::Relaxed)
+    }
+
+    /// Where the device listens.
+    pub fn listen_address(&self) -> SocketAddr {
+        self.inner.listen_address
+    }
+}
+
+impl Drop for SoftDevice {
+    fn drop(&mut self) {
+        self.service.remove(self.token);
+    }
+}
+
+impl Device for SoftDevice {
+    fn info(&self) -> &NicInfo {
+        &self.inner.info
+    }
+
+    fn port_state(&self) -> PortState {
+        if self.inner.active.load(Ordering::Acquire) {
+            PortState::Active
+        } else {
+            PortState::Down
+        }
+    }
+
+    unsafe fn register(
+        &self,
+        address: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Registration, DeviceError> {
+        let key = self
+            .inner
+            .memory
+            .register(address as u64, len as u64, access)
+            .map_err(|error| DeviceError(format!("{}: {error}", self.inner.config.name)))?;
+        let rkey = if access == Access::RemoteWrite {
+            key
+        } else {
+            0
+        };
+        Ok(Registration { lkey: key, rkey })
+    }
+
+    fn deregister(&self, registration: Registration) {
+        self.inner.memory.deregister(registration.lkey);
+    }
+
+    fn create_queue_pair(
+        &self,
+        config: QueuePairConfig,
+    ) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let name = &self.inner.config.name;
+        let secret = getrandom::u64()
+            .map_err(|error| DeviceError(format!("{name}: no random numbers: {error}")))?;
+        let mut queue_pairs = self.inner.queue_pairs.lock();
+        if queue_pairs.len() >= QUEUE_PAIRS_MAX as usize {
+            return Err(DeviceError(format!(
+                "{name}: {QUEUE_PAIRS_MAX} queue pairs are in use, which is the limit; use fewer \
+                 connections or more NICs"
+            )));
+        }
+        let number = loop {
+            let number = self.inner.next_number.fetch_add(1, Ordering::Relaxed);
+            if !queue_pairs.contains_key(&number) {
+                break number;
+            }
+        };
+        let inner = Arc::clone(&self.inner);
+        let shared = Arc::new(Shared::new(inner, number, secret, self.inner.lanes));
+        queue_pairs.insert(number, Arc::clone(&shared));
+        drop(queue_pairs);
+        Ok(Box::new(SoftQueuePair::new(shared, self.service, config)))
+    }
+
+    fn poll_event(&self) -> Option<DeviceEvent> {
+        self.inner.events.lock().pop_front()
+    }
+}

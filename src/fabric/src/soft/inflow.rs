@@ -1,0 +1,307 @@
+//! The receiving half of a socket: finds frames in the stream and puts payloads where they belong.
+//!
+//! Small payloads pass through a stage buffer, so that one system call takes in many frames; the
+//! rest of a large payload goes from the socket straight to its destination. Either way bytes land
+//! in ascending order and aligned words of the destination change as a whole.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::copy::copy_words;
+use super::memory::Region;
+use super::sys;
+use super::wire::{HEADER_BYTES, Header, Refusal, padding};
+
+/// A payload of which at least this much is missing skips the stage: then the system calls that
+/// find out how many whole words are there cost less than the copy.
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
+/// After a payload of this size another one is expected, and only so many bytes are staged.
+const LARGE_BYTES: usize = 128 * 1024;
+const STAGE_AFTER_LARGE_BYTES: usize = 4 * 1024;
+/// One call of [`Inflow::progress`] takes in about so many bytes, to be fair to other work.
+const BYTES_PER_CALL: usize = 1 << 20;
+
+/// What a header asks for.
+pub(super) enum Next {
+    /// Payload for `length` bytes at the header's address in this region.
+    Payload(Arc<Region>),
+    /// Nothing follows.
+    Done,
+    /// The frame cannot be taken now; it is shown again at the next call.
+    Hold,
+}
+
+/// Who decides what frames mean.
+pub(super) trait Sink {
+    /// A header has arrived. An error ends the stream.
+    fn header(&mut self, header: &Header) -> Result<Next, Refusal>;
+    /// All bytes of the latest payload are in place.
+    fn landed(&mut self) -> Result<(), Refusal>;
+}
+
+/// How far a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing more to receive for now.
+    Idle,
+    /// There may be more; call again.
+    More,
+    /// The sink holds a frame.
+    Held,
+    /// The stream has ended or is broken.
+    Closed,
+}
+
+struct Payload {
+    region: Arc<Region>,
+    address: u64,
+    missing: usize,
+    padding: usize,
+}
+
+/// Receiving state of one socket.
+pub(super) struct Inflow {
+    stage: Box<[u8]>,
+    start: usize,
+    end: usize,
+    payload: Option<Payload>,
+    /// Padding bytes still to be skipped.
+    skip: usize,
+    stage_limit: usize,
+}
+
+impl Inflow {
+    /// `stage_bytes` is how much one call may take in beside large payloads.
+    pub(super) fn new(stage_bytes: usize) -> Self {
+        Self {
+            stage: vec![0; stage_bytes.max(STAGE_AFTER_LARGE_BYTES)].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            payload: None,
+            skip: 0,
+            stage_limit: stage_bytes,
+        }
+    }
+
+    /// Receives and hands over what is there.
+    pub(super) fn progress(
+        &mut self,
+        socket: RawFd,
+        sink: &mut impl Sink,
+    ) -> Result<Progress, Refusal> {
+        let mut taken = 0;
+        if self.start < self.end && self.parse(sink)? {
+            return Ok(Progress::Held);
+        }
+        while taken < BYTES_PER_CALL {
+            let filled = match self.fill(socket, sink)? {
+                Ok(filled) => filled,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::Idle);
+                }
+                Err(_) => return Ok(Progress::Closed),
+            };
+            if self.parse(sink)? {
+                return Ok(Progress::Held);
+            }
+            match filled {
+                Filled::Closed => return Ok(Progress::Closed),
+                Filled::All => return Ok(Progress::Idle),
+                Filled::Some(bytes) => taken += bytes,
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// Takes frames out of the stage; true when the sink holds one.
+    fn parse(&mut self, sink: &mut impl Sink) -> Result<bool, Refusal> {
+        loop {
+            let skipped = self.skip.min(self.end - self.start);
+            self.start += skipped;
+            self.skip -= skipped;
+            if self.payload.is_some() {
+                if !self.unstage(sink)? {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let Some(bytes) = self.stage[self.start..self.end].first_chunk::<HEADER_BYTES>() else {
+                return Ok(false);
+            };
+            let header = Header::decode(bytes).ok_or(Refusal::Invalid)?;
+            match sink.header(&header)? {
+                Next::Hold => return Ok(true),
+                Next::Done => self.start += HEADER_BYTES,
+                Next::Payload(region) => {
+                    self.start += HEADER_BYTES;
+                    let length = header.length as usize;
+                    self.payload = Some(Payload {
+                        region,
+                        address: header.address,
+                        missing: length,
+                        padding: padding(length),
+                    });
+                    self.stage_limit = if length < LARGE_BYTES {
+                        self.stage.len()
+                    } else {
+                        STAGE_AFTER_LARGE_BYTES
+                    };
+                }
+            }
+        }
+    }
+
+    /// Copies staged payload to its place; true when the payload is complete.
+    fn unstage(&mut self, sink: &mut impl Sink) -> Result<bool, Refusal> {
+        let Some(payload) = &mut self.payload else {
+            return Ok(true);
+        };
+        let staged = self.end - self.start;
+        let bytes = whole_words(payload.address, staged, payload.missing);
+        if bytes > 0 {
+            let _usage = payload.region.enter().ok_or(Refusal::Access)?;
+            // SAFETY: the sink has checked that the destination lies in the region, which stays
+            // mapped during the use; the source lies in the stage.
+            unsafe {
+                copy_words(
+                    payload.address as *mut u8,
+                    self.stage.as_ptr().add(self.start),
+                    bytes,
+                );
+            }
+        }
+        self.start += bytes;
+        self.advance(bytes, sink)
+    }
+
+    fn advance(&mut self, bytes: usize, sink: &mut impl Sink) -> Result<bool, Refusal> {
+        let Some(payload) = &mut self.payload else {
+            return Ok(true);
+        };
+        payload.address += bytes as u64;
+        payload.missing -= bytes;
+        if payload.missing > 0 {
+            return Ok(false);
+        }
+        self.skip = payload.padding;
+        self.payload = None;
+        sink.landed()?;
+        Ok(true)
+    }
+
+    fn fill(&mut self, socket: RawFd, sink: &mut impl Sink) -> Result<io::Result<Filled>, Refusal> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self
+                .payload
+                .as_ref()
+                .is_some_and(|it| it.missing >= DIRECT_BYTES_MIN)
+            {
+                return self.fill_direct(socket, sink);
+            }
+        } else if self.start > 0 {
+            self.stage.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let staged = self.end;
+        let limit = match &self.payload {
+            // Bytes of a torn word wait in the stage: complete the word, then go on directly.
+            Some(payload) if payload.missing >= DIRECT_BYTES_MIN => 8,
+            _ => self.stage_limit.max(HEADER_BYTES),
+        };
+        let wanted = limit.max(staged + 1).min(self.stage.len()) - staged;
+        let room = &mut self.stage[staged..staged + wanted];
+        let mut buffers = [sys::buffer(room.as_ptr(), room.len())];
+        // SAFETY: the buffer is the room in the stage.
+        let received = match unsafe { sys::receive(socket, &mut buffers) } {
+            Ok(received) => received,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.end += received;
+        Ok(Ok(match received {
+            0 => Filled::Closed,
+            bytes if bytes < wanted => Filled::All,
+            bytes => Filled::Some(bytes),
+        }))
+    }
+
+    /// Receives into the destination, and what follows the payload into the empty stage.
+    fn fill_direct(
+        &mut self,
+        socket: RawFd,
+        sink: &mut impl Sink,
+    ) -> Result<io::Result<Filled>, Refusal> {
+        let available = match sys::readable(socket) {
+            Ok(available) => available,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Some(payload) = &self.payload else {
+            return Ok(Ok(Filled::All));
+        };
+        let direct = whole_words(payload.address, available, payload.missing);
+        if direct == 0 {
+            let ended = sys::hung_up(socket);
+            return Ok(Ok(if ended { Filled::Closed } else { Filled::All }));
+        }
+        let behind = (available - direct).min(STAGE_AFTER_LARGE_BYTES);
+        let behind = if direct == payload.missing { behind } else { 0 };
+        let mut buffers = [
+            sys::buffer(payload.address as *const u8, direct),
+            sys::buffer(self.stage.as_ptr(), behind),
+        ];
+        let count = if behind > 0 { 2 } else { 1 };
+        let received = {
+            let _usage = payload.region.enter().ok_or(Refusal::Access)?;
+            // SAFETY: the sink has checked that the destination lies in the region, which stays
+            // mapped during the use; the second buffer is the stage.
+            unsafe { sys::receive(socket, &mut buffers[..count]) }
+        };
+        let received = match received {
+            Ok(received) => received,
+            Err(error) => return Ok(Err(error)),
+        };
+        let landed = received.min(direct);
+        self.end = received - landed;
+        self.advance(landed, sink)?;
+        Ok(Ok(match received {
+            0 => Filled::Closed,
+            bytes if bytes == available => Filled::All,
+            bytes => Filled::Some(bytes),
+        }))
+    }
+}
+
+enum Filled {
+    /// So many bytes, and there may be more.
+    Some(usize),
+    /// Everything that was there.
+    All,
+    /// End of the stream.
+    Closed,
+}
+
+/// How many of `available` bytes for `address` may land now: up to the last whole aligned word, or
+/// all that are `missing`.
+fn whole_words(address: u64, available: usize, missing: usize) -> usize {
+    if available >= missing {
+        return missing;
+    }
+    let torn = (address as usize).wrapping_add(available) & 7;
+    available.saturating_sub(torn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_never_torn() {
+        assert_eq!(whole_words(0x1000, 100, 100), 100);
+        assert_eq!(whole_words(0x1000, 107, 100), 100);
+        assert_eq!(whole_words(0x1000, 99, 100), 96);
+        assert_eq!(whole_words(0x1003, 4, 100), 0);
+        assert_eq!(whole_words(0x1003, 5, 100), 5);
+        assert_eq!(whole_words(0x1003, 14, 100), 13);
+    }
+}

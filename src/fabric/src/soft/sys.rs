@@ -1,0 +1,251 @@
+//! The system calls of the software NIC's data path, and its socket options.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+/// Bytes of a TCP header's timestamp option with its padding; the kernel takes them off the
+/// segment size that `TCP_MAXSEG` sets (`tcp_sync_mss`).
+const TIMESTAMP_BYTES: u32 = 12;
+
+/// One buffer of a gathering or scattering call.
+pub(super) fn buffer(address: *const u8, bytes: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: address.cast_mut().cast(),
+        iov_len: bytes,
+    }
+}
+
+fn message(buffers: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: an all-zero msghdr is a valid one without address, buffers and control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_mut_ptr();
+    message.msg_iovlen = buffers.len() as _;
+    message
+}
+
+/// Sends what the socket takes at once; `WouldBlock` when it takes nothing. No SIGPIPE.
+///
+/// # Safety
+/// The buffers must be readable.
+pub(super) unsafe fn send(socket: RawFd, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+    let message = message(buffers);
+    retry(|| {
+        // SAFETY: the message points to live buffers, by the contract of this function.
+        unsafe { libc::sendmsg(socket, &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+    })
+}
+
+/// Receives what is there, in ascending order; 0 is the end of the stream.
+///
+/// # Safety
+/// The buffers must be writable.
+pub(super) unsafe fn receive(socket: RawFd, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+    if let [only] = buffers {
+        return retry(|| {
+            // SAFETY: the buffer is writable, by the contract of this function.
+            unsafe { libc::recv(socket, only.iov_base, only.iov_len, libc::MSG_DONTWAIT) }
+        });
+    }
+    let mut message = message(buffers);
+    retry(|| {
+        // SAFETY: the message points to writable buffers, by the contract of this function.
+        unsafe { libc::recvmsg(socket, &mut message, libc::MSG_DONTWAIT) }
+    })
+}
+
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        if let Ok(bytes) = usize::try_from(call()) {
+            return Ok(bytes);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Bytes that can be received now.
+pub(super) fn readable(socket: RawFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: FIONREAD writes one int.
+    if unsafe { libc::ioctl(socket, libc::FIONREAD, &mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Whether the other end has closed or the connection is broken, with or without data left.
+pub(super) fn hung_up(socket: RawFd) -> bool {
+    let mut entry = libc::pollfd {
+        fd: socket,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: one entry is passed, and it lives for the call.
+    unsafe { libc::poll(&mut entry, 1, 0) > 0 }
+}
+
+/// Whether bytes have been under way, unacknowledged by the other host, for `limit` or longer.
+pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
+    // SAFETY: an all-zero tcp_info is valid; the kernel fills as much as it knows of.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the buffer is as large as `bytes` says.
+    let result = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut bytes,
+        )
+    };
+    result == 0
+        && (info.tcpi_unacked > 0 || info.tcpi_probes > 0)
+        && u128::from(info.tcpi_last_ack_recv) >= limit.as_millis()
+}
+
+/// A TCP socket bound to `address`, ready to dial or listen.
+pub(super) fn open(address: IpAddr, mtu: u32) -> io::Result<Socket> {
+    let domain = Domain::for_address(SocketAddr::new(address, 0));
+    let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    // Segments of whole words: then the kernel, too, hands over and copies whole words.
+    let headers: u32 = if address.is_ipv4() { 40 } else { 60 };
+    let data = mtu.saturating_sub(headers + TIMESTAMP_BYTES) & !7;
+    if data > 0 {
+        // A hint: without it words may be torn for an instant inside large writes.
+        let _ = socket.set_tcp_mss(data + TIMESTAMP_BYTES);
+    }
+    socket.bind(&SockAddr::from(SocketAddr::new(address, 0)))?;
+    Ok(socket)
+}
+
+/// Options of an established socket.
+pub(super) fn prepare(socket: &Socket, silence: Duration) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    // Notices a host that vanished while nothing was under way; the kernel counts whole seconds.
+    let third = Duration::from_secs((silence.as_secs() / 3).max(1));
+    let keepalive = TcpKeepalive::new()
+        .with_time(third)
+        .with_interval(third)
+        .with_retries(2);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// MTU of an interface in bytes.
+pub(super) fn interface_mtu(name: &str) -> Option<u32> {
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).ok()?;
+    // SAFETY: SIOCGIFMTU reads the name and writes the number into the same structure.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request) } < 0 {
+        return None;
+    }
+    // SAFETY: the call filled this member of the union.
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
+}
+
+/// An epoll instance.
+pub(super) struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: no pointers are passed.
+        let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else has it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Watches `socket` for `events` (EPOLL* bits) and reports `token`.
+    pub(super) fn add(&self, socket: RawFd, events: i32, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, socket, events, token)
+    }
+
+    /// Changes what a watched socket is watched for.
+    pub(super) fn change(&self, socket: RawFd, events: i32, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, socket, events, token)
+    }
+
+    /// Stops watching a socket, if it is watched.
+    pub(super) fn remove(&self, socket: RawFd) {
+        let _ = self.control(libc::EPOLL_CTL_DEL, socket, 0, 0);
+    }
+
+    fn control(&self, operation: i32, socket: RawFd, events: i32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: events as u32,
+            u64: token,
+        };
+        // SAFETY: the event lives for the call.
+        let result = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, socket, &mut event) };
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits for events; without `timeout` for ever. Returns how many were written.
+    pub(super) fn wait(
+        &self,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+    ) -> usize {
+        let timeout_ms = timeout.map_or(-1, |time| {
+            // Rounded up: a wait that ends too early would spin until its time has come.
+            i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: the pointer and the length describe the slice.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                i32::try_from(events.len()).unwrap_or(i32::MAX),
+                timeout_ms,
+            )
+        };
+        usize::try_from(count).unwrap_or(0)
+    }
+}
+
+/// Wakes a thread out of [`Epoll::wait`].
+pub(super) struct Waker(OwnedFd);
+
+impl Waker {
+    pub(super) fn new(epoll: &Epoll, token: u64) -> io::Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: no pointers are passed.
+        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else has it.
+        let waker = Self(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        // Edge-triggered: the counter need not be read back.
+        epoll.add(waker.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, token)?;
+        Ok(waker)
+    }
+
+    pub(super) fn wake(&self) {
+        let one: u64 = 1;
+        // SAFETY: eight readable bytes are passed. It fails only when the counter is full, and
+        // then the thread is being woken anyway.
+        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}
