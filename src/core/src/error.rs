@@ -4,8 +4,8 @@ use crate::ids::{PathId, Seq};
 use crate::wire::credit::CreditError;
 
 /// Why an operation was refused. Those that [`ProtocolError::is_peer_fault`] names come from what
-/// the peer sent; the connection cannot be trusted after one. The others are mistakes of the
-/// caller, which change nothing.
+/// the peer sent; the connection cannot be trusted after one (PROTOCOL R18). The others are
+/// mistakes of the caller. Neither changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The path was never added to this connection.

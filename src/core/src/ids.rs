@@ -207,11 +207,13 @@ mod tests {
         assert_eq!(Generation(u32::MAX).next(), None);
     }
 
+    const KINDS: [WorkKind; 3] = [WorkKind::Segment, WorkKind::Credits, WorkKind::Counter];
+
     proptest! {
         /// PROTOCOL R4: the id alone names kind, path, generation, slot and segment.
         #[test]
         fn work_ids_name_everything(
-            kind in prop::sample::select(&[WorkKind::Segment, WorkKind::Credits, WorkKind::Counter][..]),
+            kind in prop::sample::select(&KINDS[..]),
             path in 0u8..16,
             generation: u32,
             position in 0u64..1 << 40,

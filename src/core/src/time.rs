@@ -24,7 +24,8 @@ impl Time {
     }
 }
 
-/// Keeps the latest time seen, so that a caller whose clock steps back cannot turn time around.
+/// Keeps the latest time seen, so that a caller whose clock steps back cannot turn time around
+/// (PROTOCOL R17).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     latest: Time,
@@ -42,6 +43,7 @@ impl Clock {
 mod tests {
     use super::{Clock, Time};
 
+    /// PROTOCOL R17.
     #[test]
     fn time_never_goes_back() {
         let mut clock = Clock::default();

@@ -1,4 +1,5 @@
-//! A peer that sends anything at all: errors at the most, never a panic, never a false "done".
+//! A peer that sends anything at all: errors at the most, never a panic, never a false "done"
+//! (PROTOCOL R18).
 
 use proptest::prelude::*;
 use r2ccl_core::wire::credit::Credit;

@@ -90,8 +90,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Opens one message for each of 1 to 8 buffers and returns the first. `Ok(None)`: the window
-    /// is full; try again later.
+    /// Opens one message for each of 1 to 8 buffers, a group (PROTOCOL R6), and returns the first.
+    /// `Ok(None)`: the window is full; try again later.
     pub fn post_recv(
         &mut self,
         now: Time,
@@ -165,7 +165,7 @@ impl Receiver {
     }
 
     /// The open message whose number ends in `low` (PROTOCOL R3). One that was reported done is
-    /// open no more: bytes that land after that are an error, not a duplicate.
+    /// open no more: bytes that land after that are an error, not a duplicate (PROTOCOL R16).
     fn open_message(&self, low: u16) -> Result<Seq, ProtocolError> {
         let mask = (1 << IMMEDIATE_SEQ_BITS) - 1;
         let ahead = low.wrapping_sub(self.oldest.wire()) & mask;
