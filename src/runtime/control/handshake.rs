@@ -40,6 +40,7 @@ impl Steward {
             return Step::End("no hello".into());
         };
         if hello.target != self.shared.instance {
+            self.shared.counts.strangers.fetch_add(1, Ordering::Relaxed);
             session.put(&self.reply(&hello, Verdict::OtherInstance).encode());
             session.phase = Phase::Closing;
             return Step::Go;
@@ -105,8 +106,7 @@ impl Steward {
             SecretOf::Target => Some(self.shared.secret),
             SecretOf::Dialler => {
                 let link = self.shared.links.lock().get(&hello.dialler).cloned()?;
-                let secret = link.state.lock().peer_secret;
-                secret
+                link.state.lock().peer_secret
             }
         }
     }
@@ -268,6 +268,10 @@ impl Steward {
         };
         let no_numbers = || "no random numbers".to_owned();
         let mut link = self.link_for(info.clone()).ok_or_else(no_numbers)?;
+        let known = greeting.known_link;
+        if known != 0 && known != link.number {
+            return Err("the other side has begun the link anew".into());
+        }
         let began_anew = self.peers.get(&greeting.instance).is_some_and(|peer| {
             Arc::ptr_eq(&peer.link, &link)
                 && peer.remote_link != 0
@@ -277,20 +281,19 @@ impl Steward {
             let text = format!("{info} gave this link up and began another one");
             self.fail(&link, LinkError::Lost(text));
         }
-        let error = link.error();
-        let expected = greeting.known_link;
-        if let Some(error) = error {
-            let renewable = matches!(error, LinkError::Lost(_)) && expected != link.number;
-            if !renewable || expected != 0 {
-                return Err(format!("the other side has ended the link: {error}"));
+        match link.error() {
+            None => {}
+            Some(LinkError::Lost(_)) if known == 0 => {
+                let secret = link.state.lock().peer_secret;
+                let addresses = greeting.addresses.clone();
+                link =
+                    Link::new(&self.shared, info, secret, addresses).map_err(|_| no_numbers())?;
+                self.shared
+                    .links
+                    .lock()
+                    .insert(greeting.instance, Arc::clone(&link));
             }
-            let mut links = self.shared.links.lock();
-            let secret = link.state.lock().peer_secret;
-            let fresh = Link::new(&self.shared, info, secret, greeting.addresses.clone());
-            link = fresh.map_err(|_| no_numbers())?;
-            links.insert(greeting.instance, Arc::clone(&link));
-        } else if expected != 0 && expected != link.number {
-            return Err("the other side has begun the link anew".into());
+            Some(error) => return Err(format!("the other side has ended the link: {error}")),
         }
         Ok(link)
     }
@@ -323,7 +326,8 @@ impl Steward {
         if !link.acknowledge(header.acknowledged) {
             return Step::End("it acknowledges what was never sent".into());
         }
-        if peer.round > 0 {
+        // A crossing dial of the same round is no reconnection.
+        if peer.round > 0 && session.round > peer.round {
             self.shared
                 .counts
                 .reconnects

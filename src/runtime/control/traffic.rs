@@ -232,11 +232,11 @@ impl Steward {
         if link.error().is_some() {
             return;
         }
-        if !self.peers.contains_key(&link.instance) {
-            self.peers
-                .insert(link.instance, Peer::new(Arc::clone(link)));
-        }
-        match self.peers.get(&link.instance).and_then(|peer| peer.current) {
+        let peer = self
+            .peers
+            .entry(link.instance)
+            .or_insert_with(|| Peer::new(Arc::clone(link)));
+        match peer.current {
             Some(current) => self.on_session_event(current, EpollFlags::empty()),
             None => self.dial_if_new(link.instance),
         }

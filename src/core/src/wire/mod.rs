@@ -8,3 +8,6 @@ pub mod greeting;
 pub mod handle;
 pub mod hello;
 pub mod immediate;
+
+#[cfg(test)]
+mod tests;

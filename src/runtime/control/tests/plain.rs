@@ -1,0 +1,173 @@
+//! What works when nobody does harm.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::kit::{Node, PANIC, config, connections, numbered, wait_until};
+use crate::runtime::control::{ControlPlane, ControlSlot};
+use crate::runtime::error::Error;
+
+#[test]
+fn frames_go_both_ways_over_one_connection() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    let ab = a.link(&b);
+    (0..100).for_each(|number| ab.send(numbered(number)).expect("sent"));
+    b.recorder.wait_frames(100);
+    assert_eq!(b.recorder.numbers(), (0..100).collect::<Vec<_>>());
+    assert!(ab.is_up());
+    assert_eq!(ab.peer().host, "b");
+    assert_eq!(ab.peer().pid, std::process::id());
+
+    let ba = b.link(&a);
+    let seen = b.recorder.wait(|events| events.links.first().cloned());
+    assert!(
+        Arc::ptr_eq(&ba, &seen),
+        "a handle leads to the link that exists"
+    );
+    assert_eq!(ba.peer().instance, a.plane.instance());
+    (0..100).for_each(|number| ba.send(numbered(number)).expect("sent"));
+    a.recorder.wait_frames(100);
+    assert_eq!(a.recorder.numbers(), (0..100).collect::<Vec<_>>());
+    assert!(Arc::ptr_eq(
+        &ab,
+        &a.plane.link(&b.plane.handle_for(2)).expect("a link")
+    ));
+    // Tests beside this one hold duplicates of descriptors for moments.
+    wait_until("there is one connection", || {
+        (
+            connections(a.address()).len(),
+            connections(b.address()).len(),
+        ) == (0, 2)
+    });
+}
+
+#[test]
+fn crossing_dials_leave_one_connection_and_lose_nothing() {
+    for _ in 0..20 {
+        let (a, b) = (Node::new("a"), Node::new("b"));
+        let barrier = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    let link = from.link(to);
+                    (0..50).for_each(|number| link.send(numbered(number)).expect("sent"));
+                });
+            }
+        });
+        for node in [&a, &b] {
+            node.recorder.wait_frames(50);
+            assert_eq!(node.recorder.numbers(), (0..50).collect::<Vec<_>>());
+        }
+        wait_until("one connection stays", || {
+            connections(a.address()).len() + connections(b.address()).len() == 2
+        });
+        assert!(a.link(&b).is_up() && b.link(&a).is_up());
+        for node in [&a, &b] {
+            node.recorder
+                .wait(|events| events.downs.is_empty().then_some(()));
+        }
+    }
+}
+
+#[test]
+fn a_process_talks_to_itself() {
+    let node = Node::new("a");
+    let link = node.link(&node);
+    (0..10).for_each(|number| link.send(numbered(number)).expect("sent"));
+    assert!(link.flush(Instant::now() + Duration::from_secs(10)));
+    assert_eq!(node.recorder.numbers(), (0..10).collect::<Vec<_>>());
+    assert!(link.is_up());
+}
+
+#[test]
+fn ticks_come_when_asked_for() {
+    let node = Node::new("a");
+    node.recorder.wait(|events| {
+        events.pauses = vec![Duration::from_micros(200), Duration::from_millis(20)];
+        Some(())
+    });
+    let start = Instant::now();
+    node.plane.wake();
+    node.recorder
+        .wait(|events| (events.ticks == 3).then_some(()));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    node.plane.wake();
+    node.recorder
+        .wait(|events| (events.ticks == 4).then_some(()));
+}
+
+#[test]
+fn flush_waits_for_the_peer_and_no_longer_than_told() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    let link = a.link(&b);
+    assert!(link.flush(Instant::now()), "nothing was sent");
+    link.send(numbered(1)).expect("sent");
+    assert!(link.flush(Instant::now() + Duration::from_secs(10)));
+    assert_eq!(b.recorder.numbers(), [1]);
+
+    b.plane.stop();
+    let mut nowhere = b.plane.handle_for(1);
+    nowhere.instance += 1;
+    let link = a.plane.link(&nowhere).expect("a link");
+    link.send(numbered(2)).expect("sent");
+    let start = Instant::now();
+    assert!(!link.flush(start + Duration::from_millis(20)));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    (0..5).for_each(|_| assert!(!link.flush(start + Duration::from_secs(60))));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "one budget for all"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_setting() {
+    let first = Node::new("a");
+    let mut second = config("b");
+    second.addresses = first.plane.addresses().to_vec();
+    let error = ControlPlane::start(second, first.recorder.clone())
+        .err()
+        .expect("an error");
+    let text = error.to_string();
+    assert!(matches!(error, Error::Usage(_)), "{text}");
+    let port = format!("port {}", first.address().port());
+    assert!(
+        text.contains(&port) && text.contains("R2CCL_CONTROL_PORT"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_queue_has_a_bound() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    b.plane.stop();
+    let link = a.link(&b);
+    let refused = (0..70_000).find(|&number| link.send(numbered(number)).is_err());
+    assert_eq!(refused, Some(65_536));
+}
+
+#[test]
+fn a_panic_of_the_handler_ends_neither_link_nor_steward() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    let link = a.link(&b);
+    link.send(PANIC).expect("sent");
+    link.send(numbered(1)).expect("sent");
+    b.recorder.wait_frames(1);
+    assert_eq!(b.recorder.numbers(), [1]);
+}
+
+#[test]
+fn a_slot_starts_its_plane_once() {
+    static SLOT: ControlSlot = ControlSlot::new();
+    assert!(SLOT.get().is_none());
+    let recorder = Arc::new(super::kit::Recorder::default());
+    let make = || Ok((config("a"), recorder.clone() as Arc<_>));
+    let first = SLOT.get_or_start(make).expect("a plane");
+    let second = SLOT
+        .get_or_start(|| unreachable!("it was started"))
+        .expect("a plane");
+    assert!(Arc::ptr_eq(&first, &second));
+    first.stop();
+}
