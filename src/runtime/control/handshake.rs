@@ -284,14 +284,18 @@ impl Steward {
         match link.error() {
             None => {}
             Some(LinkError::Lost(_)) if known == 0 => {
-                let secret = link.state.lock().peer_secret;
-                let addresses = greeting.addresses.clone();
-                link =
-                    Link::new(&self.shared, info, secret, addresses).map_err(|_| no_numbers())?;
-                self.shared
-                    .links
-                    .lock()
-                    .insert(greeting.instance, Arc::clone(&link));
+                let mut links = self.shared.links.lock();
+                match links.get(&greeting.instance) {
+                    // A caller has begun it anew in this very moment.
+                    Some(other) if !Arc::ptr_eq(other, &link) => link = Arc::clone(other),
+                    _ => {
+                        let secret = link.state.lock().peer_secret;
+                        let addresses = greeting.addresses.clone();
+                        link = Link::new(&self.shared, info, secret, addresses)
+                            .map_err(|_| no_numbers())?;
+                        links.insert(greeting.instance, Arc::clone(&link));
+                    }
+                }
             }
             Some(error) => return Err(format!("the other side has ended the link: {error}")),
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::dial::Evidence;
+use super::fork::ClosedInChildren;
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
 use super::strangers::PROOF_TIME;
@@ -21,6 +22,8 @@ const BACKLOG: i32 = 4096;
 
 /// A listening socket.
 pub(super) struct Listener {
+    /// Before the socket, so that it goes first.
+    _closed_in_children: ClosedInChildren,
     /// Where it listens, port as bound.
     pub(super) address: SocketAddr,
     pub(super) socket: TcpListener,
@@ -56,8 +59,11 @@ fn bind_one(address: SocketAddr) -> Result<Listener> {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from(socket);
+        let address = socket.local_addr()?;
+        let closed = ClosedInChildren::new(&socket);
         Ok(Listener {
-            address: socket.local_addr()?,
+            _closed_in_children: closed,
+            address,
             socket,
         })
     })();

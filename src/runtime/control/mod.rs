@@ -7,10 +7,12 @@
 //! process at the address means that the peer is dead.
 //!
 //! Read in this order: this file, [`link`], `steward` (the thread), `session` (one TCP
-//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`.
+//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`,
+//! `fork`.
 
 mod auth;
 mod dial;
+mod fork;
 mod handshake;
 mod linger;
 pub mod link;

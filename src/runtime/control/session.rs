@@ -9,6 +9,7 @@ use r2ccl_core::wire::hello::{HELLO_BYTES, Hello};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::auth::Key;
+use super::fork::ClosedInChildren;
 
 /// Bytes taken from a socket at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -56,6 +57,8 @@ pub(super) struct Forged;
 
 /// See the module's page.
 pub(super) struct Session {
+    /// Before the stream, so that it goes first.
+    _closed_in_children: ClosedInChildren,
     pub(super) stream: TcpStream,
     pub(super) address: SocketAddr,
     pub(super) phase: Phase,
@@ -107,6 +110,7 @@ impl Session {
             .with_retries(3);
         socket.set_tcp_keepalive(&keepalive)?;
         Ok(Self {
+            _closed_in_children: ClosedInChildren::new(&stream),
             stream,
             address,
             phase,

@@ -54,6 +54,45 @@ fn death_of_the_dialling_side_is_seen_at_once() {
     assert_death(&a, &b, &link);
 }
 
+/// A forked child that does nothing and lives as long as this value.
+struct IdleChild(nix::unistd::Pid);
+
+impl IdleChild {
+    fn fork() -> Self {
+        // SAFETY: the child calls nothing but `prctl` and `pause`, which need no locks.
+        match unsafe { nix::unistd::fork() }.expect("forked") {
+            nix::unistd::ForkResult::Parent { child } => Self(child),
+            nix::unistd::ForkResult::Child => loop {
+                // SAFETY: as above; the child dies with its parent.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::pause();
+                }
+            },
+        }
+    }
+}
+
+impl Drop for IdleChild {
+    fn drop(&mut self) {
+        // It is gone when both fail.
+        let _ = nix::sys::signal::kill(self.0, nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::wait::waitpid(self.0, None);
+    }
+}
+
+#[test]
+fn death_is_seen_although_a_forked_child_lives_on() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    let link = a.link(&b);
+    link.send(numbered(1)).expect("sent");
+    b.recorder.wait_frames(1);
+    wait_until("up", || link.is_up());
+    let child = IdleChild::fork();
+    assert_death(&b, &a, &link);
+    drop(child);
+}
+
 #[test]
 fn a_cut_is_not_death() {
     let (a, b) = (Node::new("a"), Node::new("b"));
