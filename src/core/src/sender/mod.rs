@@ -14,7 +14,7 @@ use crate::segment::{Cut, SegmentSize};
 use crate::time::{Clock, Time};
 use crate::wire::credit::{Credit, CreditError};
 use crate::wire::immediate::Immediate;
-use message::{Message, Messages, Stage};
+use message::{Messages, Stage};
 pub use values::{
     Match, SegmentWrite, SendStatus, SenderConfig, SenderSnapshot, SenderStatistics, Truncation,
 };
@@ -136,11 +136,8 @@ impl Sender {
             return Ok(false);
         };
         self.check_group(&credit)?;
-        *self.messages.get_mut(seq) = Message {
-            stage: Stage::Offered,
-            credit,
-            ..Message::FREE
-        };
+        let message = self.messages.get_mut(seq);
+        (message.stage, message.credit, message.posted) = (Stage::Offered, credit, 0);
         self.credited = seq.plus(1);
         Ok(true)
     }
