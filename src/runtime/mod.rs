@@ -1,3 +1,122 @@
 //! Threads, progress, memory and connections: everything between the C boundary and the devices.
+//!
+//! Read in this order: [`net`] (the calls), [`setup`] (how a connection comes to be), [`send`] and
+//! [`receive`] (how it moves messages), [`path`] (one queue pair), [`table`] (ids and ownership),
+//! [`memory`] (registrations), [`control`] (the other process), [`steward`] (who acts when NCCL
+//! does not call).
 
+pub mod control;
 pub mod error;
+pub mod group;
+pub mod interfaces;
+pub mod memory;
+pub mod net;
+pub mod nic;
+pub mod path;
+pub mod receive;
+pub mod ring;
+pub mod send;
+pub mod setup;
+pub mod shared;
+pub mod steward;
+pub mod table;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock, Once};
+use std::time::Instant;
+
+use once_cell::sync::OnceCell;
+use r2ccl_core::Time;
+use r2ccl_core::wire::handle::PROTOCOL_VERSION;
+
+use control::ControlPlane;
+use error::{Error, Result};
+use nic::Nic;
+use receive::ReceiveConnection;
+use send::SendConnection;
+use shared::Shared;
+use steward::Steward;
+use table::{Kind, Table};
+
+/// Sending sides of this process.
+pub static SENDS: Table<SendConnection, Shared> = Table::new(Kind::Send);
+/// Receiving sides of this process.
+pub static RECEIVES: Table<ReceiveConnection, Shared> = Table::new(Kind::Receive);
+
+/// What a process has once. It is made by the first call that needs it, whichever that is, since
+/// NCCL may unload and load the library without calling `init` again.
+pub struct Runtime {
+    nics: Vec<Nic>,
+    steward: Arc<Steward>,
+    control: OnceCell<Arc<ControlPlane>>,
+}
+
+static RUNTIME: OnceCell<Runtime> = OnceCell::new();
+/// What is odd about the settings is said once, before the first device is opened.
+static REPORTED: Once = Once::new();
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Runtime {
+    /// The runtime of this process. A failure is tried again at the next call.
+    pub fn get() -> Result<&'static Self> {
+        RUNTIME.get_or_try_init(|| {
+            let settings = crate::config::settings();
+            REPORTED.call_once(|| {
+                settings.report_complaints();
+                if let Some(notice) = interfaces::fabric_notice(settings) {
+                    tracing::warn!("{notice}");
+                }
+            });
+            Ok(Self {
+                nics: nic::open_all(settings)?,
+                steward: Arc::default(),
+                control: OnceCell::new(),
+            })
+        })
+    }
+
+    /// NICs in the order of NCCL's device numbers.
+    pub fn nics(&self) -> &[Nic] {
+        &self.nics
+    }
+
+    /// The NIC of device `dev`.
+    pub fn nic(&self, dev: i32) -> Result<&Nic> {
+        usize::try_from(dev).ok().and_then(|dev| self.nics.get(dev)).ok_or_else(|| {
+            Error::Argument(format!("there is no device {dev}; there are {}", self.nics.len()))
+        })
+    }
+
+    /// The control plane, started when the first connection needs it.
+    pub fn control(&self) -> Result<&Arc<ControlPlane>> {
+        self.control.get_or_try_init(|| {
+            let settings = crate::config::settings();
+            let host = settings.host_identity();
+            let config = control::Config {
+                addresses: interfaces::control_addresses(settings)?
+                    .into_iter()
+                    .map(|address| SocketAddr::new(address, settings.control_port))
+                    .collect(),
+                host: host.name,
+                host_id: host.id,
+                settings: settings.shared(),
+                giveup: settings.give_up,
+                instance: None,
+                version: PROTOCOL_VERSION,
+            };
+            let control = ControlPlane::start(config, self.steward.clone())?;
+            self.steward.set_control(control.clone());
+            Ok(control)
+        })
+    }
+
+    /// Whoever acts when NCCL does not call.
+    pub fn steward(&self) -> &Arc<Steward> {
+        &self.steward
+    }
+}
+
+/// Time since the library was first used.
+pub fn now() -> Time {
+    Time::from_nanoseconds(u64::try_from(STARTED.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

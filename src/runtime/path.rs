@@ -1,0 +1,145 @@
+//! One queue pair of one generation, with the work that waits for room in its send queue.
+
+use r2ccl_core::{Generation, PathId};
+use r2ccl_fabric::{Completion, Opcode, PostError, QueuePair, SendWork, Status};
+
+use super::ring::Ring;
+
+/// Work requests posted with one doorbell at the most.
+const CHAIN_MAX: usize = 32;
+
+/// A path of a connection at this end. Fields drop in order: the queue pair goes before the ring
+/// that the peer writes to through it.
+pub struct Path {
+    /// Which path.
+    pub id: PathId,
+    /// Which life of it.
+    pub generation: Generation,
+    queue_pair: Box<dyn QueuePair>,
+    chain: Vec<SendWork>,
+    completions: [Completion; CHAIN_MAX],
+    failure: Option<Status>,
+    /// Credits and counter of this generation; on the sending side only.
+    pub ring: Option<Ring>,
+}
+
+impl Path {
+    /// Path over a queue pair that is being connected.
+    pub fn new(
+        id: PathId,
+        generation: Generation,
+        queue_pair: Box<dyn QueuePair>,
+        ring: Option<Ring>,
+    ) -> Self {
+        Self {
+            id,
+            generation,
+            queue_pair,
+            chain: Vec::with_capacity(CHAIN_MAX),
+            completions: [Completion::EMPTY; CHAIN_MAX],
+            failure: None,
+            ring,
+        }
+    }
+
+    /// Whether [`Path::push`] may be called.
+    pub fn has_room(&self) -> bool {
+        !self.is_full() && self.failure.is_none()
+    }
+
+    /// Whether the next chain has its full length.
+    pub fn is_full(&self) -> bool {
+        self.chain.len() == CHAIN_MAX
+    }
+
+    /// Adds work to the next chain.
+    pub fn push(&mut self, work: SendWork) {
+        debug_assert!(self.has_room());
+        self.chain.push(work);
+    }
+
+    /// Posts the chain; what the send queue has no room for stays for the next call. Returns
+    /// whether all of it went out.
+    pub fn post(&mut self) -> bool {
+        if self.chain.is_empty() {
+            return true;
+        }
+        // SAFETY: every buffer in the chain lies in a region of this connection. A region with
+        // open requests is only deregistered after the queue pair was set to error, and the
+        // device itself stops touching a region whose registration has ended.
+        match unsafe { self.queue_pair.post_send(&self.chain) } {
+            Ok(taken) => {
+                self.chain.drain(..taken);
+            }
+            // The flushed completions tell why.
+            Err(PostError::InError) => self.chain.clear(),
+            Err(PostError::Malformed) => {
+                self.fail(Status::LocalLength);
+                self.chain.clear();
+            }
+        }
+        self.chain.is_empty()
+    }
+
+    /// Polls the queue pair once and calls `on_completion` for each success; a failure is kept.
+    /// Returns whether there was anything.
+    pub fn poll(&mut self, mut on_completion: impl FnMut(&Completion)) -> bool {
+        let count = self.queue_pair.poll(&mut self.completions);
+        for index in 0..count {
+            let completion = self.completions[index];
+            match completion.status {
+                Status::Success => on_completion(&completion),
+                status => self.fail(status),
+            }
+        }
+        count > 0
+    }
+
+    /// Gives the queue pair receives for `count` more writes with immediate.
+    pub fn post_receives(&mut self, count: u32) {
+        if self.queue_pair.post_receives(count).is_err() {
+            self.fail(Status::Flushed);
+        }
+    }
+
+    /// The first failure, a flush only if nothing else was seen: a flush is never the cause.
+    pub fn failure(&self) -> Option<Status> {
+        self.failure
+    }
+
+    /// Stops the queue pair: nothing lands through it and nothing is read any more.
+    pub fn fence(&mut self) {
+        self.queue_pair.set_error();
+        self.fail(Status::Flushed);
+    }
+
+    /// Whether somebody must call again for posted work to leave this host.
+    pub fn has_backlog(&self) -> bool {
+        self.failure.is_none() && (!self.chain.is_empty() || self.queue_pair.has_backlog())
+    }
+
+    fn fail(&mut self, status: Status) {
+        match self.failure {
+            None => self.failure = Some(status),
+            Some(Status::Flushed) if status != Status::Flushed => self.failure = Some(status),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Whether a failure lies with the request and not with the path (PROTOCOL R23): a bad key, length
+/// or bound would fail on every other path as well.
+pub fn is_request_error(status: Status) -> bool {
+    matches!(
+        status,
+        Status::LocalLength
+            | Status::LocalProtection
+            | Status::RemoteAccess
+            | Status::RemoteInvalidRequest
+    )
+}
+
+/// Whether a completion is a write with immediate of the peer.
+pub fn is_arrival(completion: &Completion) -> bool {
+    completion.opcode == Opcode::ReceiveImmediate
+}

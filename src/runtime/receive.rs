@@ -1,0 +1,246 @@
+//! The receiving side of a connection.
+
+use std::sync::Arc;
+
+use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, WINDOW};
+use r2ccl_core::{ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time, WorkId};
+use r2ccl_fabric::{SendWork, WriteSource};
+
+use super::error::{Error, Result};
+use super::path::{Path, is_arrival};
+use super::ring::Ring;
+use super::shared::{Fate, News, Shared};
+use super::steward::Driven;
+
+/// Receives that a queue pair holds: enough for a full window of ordinary messages and a few of
+/// the largest; each arrival is made good in the poll that sees it.
+pub const RECEIVES_POSTED: u32 = (2 * WINDOW + 8 * SEGMENTS_MAX) as u32;
+
+/// Where the sender's credit ring lies.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerRing {
+    /// Address of the first credit line in the sender's process.
+    pub address: u64,
+    /// Its key.
+    pub rkey: u32,
+}
+
+/// A finished receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Buffers in the group.
+    pub count: usize,
+    /// Bytes that arrived, one entry a buffer.
+    pub bytes: [u64; GROUP_MAX],
+}
+
+/// Owner's part of a receiving connection.
+pub struct ReceiveConnection {
+    shared: Arc<Shared>,
+    core: Receiver,
+    path: Path,
+    peer_ring: PeerRing,
+    /// Receives that NCCL has not been told the end of, by the sequence of their first buffer.
+    open: Box<[Option<OpenReceive>; WINDOW]>,
+    fate: Fate,
+    in_call: bool,
+}
+
+#[derive(Clone, Copy)]
+struct OpenReceive {
+    first: Seq,
+    count: usize,
+    regions: [RegionId; GROUP_MAX],
+}
+
+impl ReceiveConnection {
+    /// Connection over one path whose queue pair is being connected and has
+    /// [`RECEIVES_POSTED`] receives.
+    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path, peer_ring: PeerRing) -> Self {
+        Self {
+            shared,
+            core,
+            path,
+            peer_ring,
+            open: Box::new([None; WINDOW]),
+            fate: Fate::default(),
+            in_call: false,
+        }
+    }
+
+    /// Posts a receive of 1 to 8 buffers. `None`: the window is full; NCCL asks again.
+    pub fn irecv(&mut self, now: Time, buffers: &[ReceiveBuffer]) -> Result<Option<Seq>> {
+        self.shared.note_poll();
+        self.read_inbox();
+        self.check()?;
+        let mut regions = [RegionId(0); GROUP_MAX];
+        for (buffer, region) in buffers.iter().zip(&mut regions) {
+            self.check_buffer(buffer)?;
+            *region = buffer.region;
+        }
+        let first = self
+            .core
+            .post_recv(now, buffers)
+            .map_err(|error| Error::Argument(format!("{}: {error}", self.shared.label)))?;
+        if let Some(first) = first {
+            self.open[first.slot()] = Some(OpenReceive { first, count: buffers.len(), regions });
+            self.transmit();
+        }
+        Ok(first)
+    }
+
+    /// Whether the receive is done, and its sizes. Progresses the whole connection.
+    pub fn test(&mut self, seq_low: u64) -> Result<Option<Received>> {
+        let open = self.open_receive(seq_low)?;
+        if !self.core.is_done(open.first, open.count) {
+            self.drive();
+        }
+        if !self.core.is_done(open.first, open.count) {
+            return self.check().map(|()| None);
+        }
+        let mut bytes = [0_u64; GROUP_MAX];
+        for (index, size) in bytes[..open.count].iter_mut().enumerate() {
+            *size = u64::from(self.core.bytes(open.first.plus(index as u64)));
+        }
+        self.open[open.first.slot()] = None;
+        self.core
+            .release(open.first, open.count)
+            .map_err(|error| Error::Internal(format!("{}: {error}", self.shared.label)))?;
+        Ok(Some(Received { count: open.count, bytes }))
+    }
+
+    fn drive(&mut self) {
+        self.shared.note_poll();
+        self.poll_arrivals();
+        self.transmit();
+        self.read_inbox();
+        if let Some(status) = self.path.failure() {
+            self.fate.on_path_failure(status);
+        }
+    }
+
+    /// Messages delivered without a gap; the last word of a receiver that closes.
+    pub fn delivered(&self) -> u64 {
+        self.core.delivered()
+    }
+
+    fn poll_arrivals(&mut self) {
+        let (path, generation) = (self.path.id, self.path.generation);
+        let mut arrivals = 0;
+        let mut broken = None;
+        let core = &mut self.core;
+        self.path.poll(|completion| {
+            if !is_arrival(completion) {
+                if let Some(work) = WorkId::from_raw(completion.id) {
+                    core.handle_completion(work, true);
+                }
+                return;
+            }
+            arrivals += 1;
+            let (immediate, bytes) = (completion.immediate, completion.byte_len);
+            if let Err(error) = core.handle_arrival(path, generation, immediate, bytes) {
+                broken.get_or_insert(error);
+            }
+        });
+        if arrivals > 0 {
+            self.path.post_receives(arrivals);
+        }
+        if let Some(error) = broken {
+            self.fate.on_protocol_error(&self.shared.label, error);
+            self.path.fence();
+        }
+    }
+
+    fn transmit(&mut self) {
+        loop {
+            while self.path.has_room() {
+                let Some(write) = self.core.poll_transmit() else { break };
+                let work = self.work(&write);
+                self.path.push(work);
+            }
+            let was_full = self.path.is_full();
+            if !self.path.post() || !was_full {
+                break;
+            }
+        }
+        self.shared.note_backlog(self.path.has_backlog());
+    }
+
+    fn work(&self, write: &ReceiverWrite) -> SendWork {
+        let (bytes, len) = write.payload();
+        let ring = self.peer_ring;
+        SendWork {
+            id: write.work.raw(),
+            source: WriteSource::Inline { bytes, len: len as u8 },
+            remote_address: match write.body {
+                ReceiverBody::Credits { slot, .. } => Ring::line_address(ring.address, slot),
+                ReceiverBody::Counter { .. } => Ring::counter_address(ring.address),
+            },
+            rkey: ring.rkey,
+            immediate: None,
+            signaled: write.signaled,
+        }
+    }
+
+    fn read_inbox(&mut self) {
+        for news in self.shared.inbox.take() {
+            match news {
+                News::Goodbye(_) => self.fate.on_goodbye(),
+                News::LinkDown(reason) => self.fate.on_link_down(reason),
+                News::RegionKey(..) | News::Accepted(_) | News::Refused(_) => {}
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.shared.group_failure()?;
+        if self.fate.is_quiet() {
+            return Ok(());
+        }
+        match self.fate.verdict(&self.shared) {
+            None => Ok(()),
+            Some(error) => {
+                self.shared.group.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_buffer(&self, buffer: &ReceiveBuffer) -> Result<()> {
+        let region = self.shared.regions.find(buffer.region);
+        match region {
+            Some(region) if buffer.capacity == 0 || region.contains(buffer.address, buffer.capacity) => {
+                Ok(())
+            }
+            _ => Err(Error::Argument(format!(
+                "{}: receive of {} bytes at {:#x} is outside its registration {region:x?}; \
+                 register the whole buffer first",
+                self.shared.label, buffer.capacity, buffer.address
+            ))),
+        }
+    }
+
+    fn open_receive(&self, seq_low: u64) -> Result<OpenReceive> {
+        self.open[seq_low as usize % WINDOW]
+            .filter(|open| open.first.0 & super::net::SEQ_MASK == seq_low)
+            .ok_or_else(|| Error::Argument("this receive request is not open any more".into()))
+    }
+}
+
+impl Driven for ReceiveConnection {
+    fn progress(&mut self) {
+        self.drive();
+    }
+
+    fn uses(&self, region: RegionId) -> bool {
+        self.open.iter().flatten().any(|open| open.regions[..open.count].contains(&region))
+    }
+
+    fn fence(&mut self) {
+        self.path.fence();
+    }
+
+    fn in_call(&mut self) -> &mut bool {
+        &mut self.in_call
+    }
+}
