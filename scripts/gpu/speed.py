@@ -1,0 +1,154 @@
+"""How fast: all-reduce over the plugin against NCCL's socket transport, in interleaved launches."""
+
+import statistics
+
+import launch
+import nccl_log
+
+MIB = 1 << 20
+SIZES = [1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
+# The socket transport at its best, as far as tuning by hand has found.
+TUNED = {
+    "socket, lo, 4 threads x 2 sockets": {
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_NTHREADS": "4",
+        "NCCL_NSOCKS_PERTHREAD": "2",
+    },
+    "socket, lo, 2 threads x 1 socket, 16 channels": {
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_NTHREADS": "2",
+        "NCCL_NSOCKS_PERTHREAD": "1",
+        "NCCL_MIN_NCHANNELS": "16",
+    },
+}
+PLUGIN, SOCKET = "plugin, default", "socket, default"
+TUNED_ROUNDS = 2
+# What the project wants to reach on two GPUs of one host, everything at its default.
+BANDWIDTH_SIZE, BANDWIDTH_BAR, LATENCY_BAR = 256 * MIB, 2.0, 1.05
+
+
+def series(context, more):
+    """Name -> environment of everything measured. `more`: [(name, settings)] of the caller."""
+    chosen = {PLUGIN: context.plugin_env(), SOCKET: context.socket_env()}
+    chosen["plugin, 16 channels"] = {**context.plugin_env(), "NCCL_MIN_NCHANNELS": "16"}
+    for name, settings in TUNED.items():
+        chosen[name] = {**context.socket_env(), **settings}
+    for name, settings in more:
+        chosen[name] = settings
+    return chosen
+
+
+def _launch(context, name, number, env, sizes):
+    main = name in (PLUGIN, SOCKET)
+    stem = "".join(letter if letter.isalnum() else "-" for letter in name)
+    listed = ",".join(map(str, sizes)) if sizes else "-"
+    arguments = ["rank_speed.py", listed, "latency" if main else "no"]
+    # No TUNING lines: writing one per operation would be part of the latency.
+    outcome = launch.run_ranks(
+        context, f"speed-{stem}-{number}", arguments, 2, env, 120, subsystems="INIT,NET,ENV"
+    )
+    if outcome.logs and "NCCL_NET" in env:
+        outcome.problems += nccl_log.problems(outcome.logs, env["NCCL_NET"])
+    return outcome
+
+
+def _collect(outcomes):
+    """Size -> median GiB/s over the launches' medians, with their range."""
+    table = {}
+    for outcome in outcomes:
+        for size, seconds in outcome.ranks[0].get("bandwidth", {}).items():
+            rate = int(size) / statistics.median(seconds) / 2**30
+            table.setdefault(int(size), []).append(round(rate, 3))
+    return table
+
+
+def _latency(outcome, kind):
+    values = outcome.ranks[0].get("latency", {}).get(kind)
+    return statistics.median(values) * 1e6 if values else None
+
+
+def _latencies(plugin, socket, kind):
+    """Medians in µs per launch, and the ratio of each pair of neighbouring launches."""
+    pairs = [(_latency(a, kind), _latency(b, kind)) for a, b in zip(plugin, socket, strict=False)]
+    pairs = [pair for pair in pairs if None not in pair]
+    ratios = [a / b for a, b in pairs]
+    return {
+        "plugin_us": [round(a, 2) for a, _ in pairs],
+        "socket_us": [round(b, 2) for _, b in pairs],
+        "ratios": [round(ratio, 3) for ratio in ratios],
+        "median_ratio": round(statistics.median(ratios), 3) if ratios else None,
+    }
+
+
+def run(context, rounds, more):
+    """The part. Needs two GPUs: ranks that share one are time-sliced."""
+    if context.gpus < 2:
+        return {"skipped": "needs two GPUs, one rank each", "problems": []}
+    outcomes = {}
+    chosen = series(context, more)
+    for number in range(rounds):
+        for name, env in chosen.items():
+            if name not in (PLUGIN, SOCKET) and number >= TUNED_ROUNDS:
+                continue
+            # The bandwidth of the two main series needs fewer launches than the latency.
+            sizes = SIZES if number < max(TUNED_ROUNDS, 3) else []
+            outcome = _launch(context, name, number, env, SIZES[:-1] if context.quick else sizes)
+            outcomes.setdefault(name, []).append(outcome)
+    return _result(outcomes)
+
+
+def _result(outcomes):
+    flat = [item for items in outcomes.values() for item in items]
+    table = {name: _collect(items) for name, items in outcomes.items()}
+    latency = {
+        kind: _latencies(outcomes[PLUGIN], outcomes[SOCKET], kind)
+        for kind in ("synchronous_s", "batched_s")
+    }
+    result = {
+        "problems": [f"{item.name}: {text}" for item in flat for text in item.problems],
+        "launches": [item.report() for item in flat],
+        "gib_per_s": {name: {str(s): r for s, r in rows.items()} for name, rows in table.items()},
+        "latency_8_bytes": latency,
+        "bars": _bars(table, latency),
+    }
+    result["markdown"] = markdown(table, latency, result["bars"])
+    return result
+
+
+def _bars(table, latency):
+    ours, theirs = (table[name].get(BANDWIDTH_SIZE) for name in (PLUGIN, SOCKET))
+    bars = []
+    if ours and theirs:
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        bars.append(("256 MiB, plugin / socket", round(ratio, 2), ">=", BANDWIDTH_BAR))
+    for kind, words in (("synchronous_s", "one at a time"), ("batched_s", "back to back")):
+        ratio = latency[kind]["median_ratio"]
+        if ratio is not None:
+            bars.append((f"8 bytes, {words}, plugin / socket", ratio, "<=", LATENCY_BAR))
+    return [
+        {"what": what, "value": value, "bar": f"{sign} {bar}",
+         "met": value >= bar if sign == ">=" else value <= bar}
+        for what, value, sign, bar in bars
+    ]
+
+
+def markdown(table, latency, bars):
+    """The tables for a report."""
+    sizes = sorted({size for rows in table.values() for size in rows})
+    lines = ["All-reduce fp32, algorithm bandwidth in GiB/s, median of the launches' medians:", ""]
+    lines.append("| setting | " + " | ".join(f"{size // MIB} MiB" for size in sizes) + " |")
+    lines.append("|---" * (len(sizes) + 1) + "|")
+    for name, rows in table.items():
+        cells = [f"{statistics.median(rows[s]):.2f}" if s in rows else "" for s in sizes]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", "8-byte all-reduce, µs, median of each launch:", ""]
+    lines += ["| how | plugin | socket | ratio of each pair | median |", "|---|---|---|---|---|"]
+    for kind, words in (("synchronous_s", "one at a time"), ("batched_s", "back to back")):
+        row = latency[kind]
+        cells = [" ".join(map(str, row[key])) for key in ("plugin_us", "socket_us", "ratios")]
+        lines.append(f"| {words} | " + " | ".join(cells) + f" | {row['median_ratio']} |")
+    lines.append("")
+    for bar in bars:
+        word = "met" if bar["met"] else "NOT met"
+        lines.append(f"* {bar['what']}: {bar['value']} (bar {bar['bar']}): {word}")
+    return "\n".join(lines)
