@@ -127,9 +127,12 @@ fn read(path: &Path) -> Option<TextFile> {
     Some(TextFile { path, text })
 }
 
+/// Whether a file serves tests as a whole: it is not part of what a job runs.
 fn is_test_path(path: &str) -> bool {
     path.starts_with("plugin-tests/")
         || path.contains("/tests/")
+        || path.contains("/examples/")
+        || path.contains("/conformance/")
         || path.ends_with("/tests.rs")
         || path.ends_with("_tests.rs")
 }

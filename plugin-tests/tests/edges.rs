@@ -1,8 +1,10 @@
 //! Which crate may use which, and what the protocol's crate may never do.
 
+use r2ccl_plugin_tests::plugin;
 use r2ccl_plugin_tests::repository::{Findings, root};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// Each crate of ours with the crates of ours that it may use. Arrows point inwards.
@@ -150,4 +152,33 @@ fn licences_of_dependencies_are_allowed() {
         }
     }
     findings.assert_none("Take another crate, or argue for a new line in deny.toml.");
+}
+
+/// The names that a product shows to the dynamic linker.
+fn exported(product: &Path) -> Vec<String> {
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only", "--format=just-symbols"])
+        .arg(product)
+        .output()
+        .expect("nm runs (Debian: binutils)");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nm {product:?}: {complaint}");
+    let names = String::from_utf8_lossy(&output.stdout);
+    names.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_command_is_no_plugin() {
+    let is_plugin = |name: &String| name.starts_with("nccl");
+    let library = plugin::path();
+    assert!(
+        exported(&library).iter().any(is_plugin),
+        "{library:?} has no table: this test would not see one"
+    );
+    let command = library.with_file_name("r2ccl");
+    let found: Vec<_> = exported(&command).into_iter().filter(is_plugin).collect();
+    assert!(
+        found.is_empty(),
+        "{command:?} exports {found:?}: a plugin that it loads would meet the command's own tables"
+    );
 }

@@ -232,6 +232,8 @@ fn only_the_configuration_reads_the_environment() {
         "env::vars",
         "env::var_os",
         "env::vars_os",
+        "env::set_var",
+        "env::remove_var",
         "getenv",
         "setenv",
     ];
