@@ -228,7 +228,7 @@ impl Link {
         true
     }
 
-    /// Ends the link, if it has not ended: the first reason stands. Answers whether it was this one.
+    /// Ends the link, if it has not ended: the first reason stands. Answers whether it was this.
     pub(super) fn fail(&self, error: LinkError) -> bool {
         let mut state = self.state.lock();
         if state.error.is_some() {
