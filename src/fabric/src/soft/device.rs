@@ -196,6 +196,10 @@ impl SoftDevice {
             ))
         };
         let listener = sys::open(config.address, mtu).map_err(failed)?;
+        if config.address.is_loopback() {
+            // Sockets that it accepts inherit this.
+            sys::set_local(&listener);
+        }
         listener.listen(1024).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?.as_socket();
         let listen_address = bound.unwrap_or(SocketAddr::new(config.address, 0));

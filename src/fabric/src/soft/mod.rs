@@ -23,6 +23,8 @@ mod queue_pair;
 mod service;
 mod shared;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use device::{LANES_MAX, SILENCE_DEFAULT, SoftConfig, SoftDevice};

@@ -168,6 +168,9 @@ impl Service {
         hello: Hello,
     ) -> io::Result<()> {
         let socket = shared.device.open_socket()?;
+        if port::interface_of(to.ip()).is_some() {
+            sys::set_local(&socket);
+        }
         let descriptor = socket.as_raw_fd();
         match socket.connect(&SockAddr::from(to)) {
             Ok(()) => {}
@@ -446,6 +449,10 @@ fn admit(device: &Inner, socket: Socket, bytes: &[u8; Hello::BYTES]) {
         source_secret,
         ..
     } = hello;
+    let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+    if peer.is_some_and(|peer| port::interface_of(peer.ip()).is_some()) {
+        sys::set_local(&socket);
+    }
     shared.deliver(Arrival {
         index,
         source_secret,

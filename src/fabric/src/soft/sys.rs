@@ -125,6 +125,14 @@ pub(super) fn open(address: IpAddr, mtu: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Chooses the plainest congestion control, for sockets whose both ends are on this host: one that
+/// paces halves the speed there (measured with BBR: 1.7 instead of 6 GB/s at 64 KiB, 5 instead of 7
+/// at 512 KiB), and there is no network to be fair to. Best done before the socket is connected.
+pub(super) fn set_local(socket: &Socket) {
+    // Without effect the socket is only slower.
+    let _ = socket.set_tcp_congestion(b"reno");
+}
+
 /// Options of an established socket.
 pub(super) fn prepare(socket: &Socket, silence: Duration) -> io::Result<()> {
     socket.set_nonblocking(true)?;
