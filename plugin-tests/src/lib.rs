@@ -1,3 +1,5 @@
 //! Harness.
 
+pub mod plugin;
 pub mod repository;
+pub mod table;
