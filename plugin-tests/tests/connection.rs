@@ -1,5 +1,5 @@
-//! A connection inside one process, in every version: what a message may look like, what is refused,
-//! and that a refusal leaves the connection as it was.
+//! A connection inside one process, in every version: what a message may look like, what is
+//! refused, and that a refusal leaves the connection as it was.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};

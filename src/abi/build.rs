@@ -11,7 +11,7 @@ mod generate {
     use bindgen::callbacks::{IntKind, ParseCallbacks};
     use std::path::PathBuf;
 
-    /// Types of the macros: an argument of type `int` takes its constants as `i32`, a size as `u64`.
+    /// Types of the macros: `i32` where an argument of type `int` takes them, `u64` for a size.
     #[derive(Debug)]
     struct MacroTypes;
 
