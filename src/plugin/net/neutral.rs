@@ -346,9 +346,9 @@ impl Group {
         };
         let tags = match tags {
             // SAFETY: as above.
-            Some(tags) if count > 1 || !tags.is_null() => unsafe {
-                input_array(tags, count, "tags")
-            }?,
+            Some(tags) if count > 1 || !tags.is_null() => {
+                unsafe { input_array(tags, count, "tags") }?
+            }
             _ => &[0; GROUP_MAX],
         };
         let empty = ReceiveBuffer {
