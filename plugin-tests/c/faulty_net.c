@@ -37,8 +37,8 @@ static void match(struct connection *c) {
     int is_victim = index == VICTIM, room = to->size;
     if (fault("hang") && index >= VICTIM)
       return;
-    if (is_victim && fault("swap") && c->sent > index + 1)
-      from = &c->sends[(index + 1) % REQUESTS];
+    if (is_victim && fault("stale"))
+      from = &c->sends[(index - 1) % REQUESTS];
     memcpy(to->data, from->data, from->size);
     to->size = from->size;
     if (is_victim && fault("wrong"))
@@ -49,8 +49,6 @@ static void match(struct connection *c) {
       to->data[from->size] ^= 1;
     if (is_victim && fault("outside"))
       to->data[room] ^= 1;
-    if (is_victim && fault("late"))
-      c->late = to->data;
     to->is_done = c->sends[index % REQUESTS].is_done = 1;
     c->matched++;
   }
@@ -166,6 +164,8 @@ static ncclResult_t test(void *request, int *done, int *sizes) {
   if (fault("early") && !r->is_send)
     match(c);
   *done = r->is_done;
+  if (r->is_done && r == &c->receives[VICTIM] && fault("late"))
+    c->late = r->data;
   if (r->is_done && !r->is_send && !(c->matched >= VICTIM && fault("no-size")))
     sizes[0] = r->size;
   return ncclSuccess;

@@ -5,8 +5,11 @@
 //! settings ([`settings`]). [`net`] is the door to a plugin's file.
 
 mod bench;
+mod demo;
+mod launch;
 mod locate;
 mod net;
+mod settings;
 mod stats;
 mod units;
 
@@ -28,8 +31,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// See the plugin at work over four software NICs, explained; 15 seconds, no GPU needed
+    Demo(demo::DemoArgs),
+    /// Start a job with the variables that make NCCL use the plugin
+    Run(launch::RunArgs),
     /// Measure and check a net plugin, ours or any other, without NCCL and without GPUs
     Bench(Box<bench::BenchArgs>),
+    /// Show the plugin's settings, their values and where they come from
+    Config(settings::ConfigArgs),
     /// One host of a run; started by bench and demo only
     #[command(name = bench::HOST_COMMAND, hide = true)]
     BenchHost,
@@ -37,7 +46,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => launch::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Config(args) => settings::run(&args),
         Command::BenchHost => return bench::host_main(),
     };
     ended.unwrap_or_else(|message| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::message::Pattern;
-use super::session::Effort;
+use super::session::{COUNT_MAX, Effort};
 use super::world::Setup;
 use crate::{locate, units};
 
@@ -116,6 +116,8 @@ impl BenchArgs {
     pub fn effort(&self) -> Effort {
         match self.iterations {
             Some(count) => Effort::Count(count),
+            // Long enough to be under way when the host dies.
+            None if self.kill.is_some() => Effort::Count(COUNT_MAX),
             None => Effort::Time(Duration::from_secs_f64(self.seconds)),
         }
     }

@@ -120,8 +120,11 @@ fn one_size(
     bar: &Bar,
 ) -> Result<Verdict, Failure> {
     let mut count = u64::MAX;
-    for world in worlds.iter_mut() {
-        count = count.min(calibrate(world, size, args.effort())?);
+    let mut wrong = [0, 0];
+    for (which, world) in worlds.iter_mut().enumerate() {
+        let warm_up = calibrate(world, size, args.effort())?;
+        count = count.min(warm_up.count);
+        wrong[which % 2] += warm_up.faults.total();
     }
     let go = Go { size, count };
     let mut rows: [Vec<Row>; 3] = Default::default();
@@ -132,7 +135,10 @@ fn one_size(
         }
         bar.done();
     }
-    Ok(judge(&go, &rows))
+    let mut verdict = judge(&go, &rows);
+    verdict.wrong[0] += wrong[0];
+    verdict.wrong[1] += wrong[1];
+    Ok(verdict)
 }
 
 fn judge(go: &Go, rows: &[Vec<Row>; 3]) -> Verdict {

@@ -282,7 +282,8 @@ pub fn run(host: &mut Host, go: &Go) -> Result<Measured, RunError> {
         if received && sending.iter().all(|end| end.complete(count)) {
             break;
         }
-        host.turn(&mut watch, moved)?;
+        host.turn(&mut watch, moved)
+            .map_err(|error| stalled(error, &sending, &receiving))?;
     }
     let (nanoseconds, gap_ns) = (watch.nanoseconds(), watch.gap_ns);
     let mut measured = Measured {
@@ -303,6 +304,24 @@ pub fn run(host: &mut Host, go: &Go) -> Result<Measured, RunError> {
         host.net.deregister(end.comm, end.buffers.memory)?;
     }
     Ok(measured)
+}
+
+/// Adds where the queues stand to the report about a run that does not move.
+fn stalled(error: RunError, sending: &[Sending], receiving: &[Receiving]) -> RunError {
+    let mut text = error.to_string();
+    for end in sending {
+        let (link, next, oldest) = (end.shape.link, end.next, end.oldest);
+        text.push_str(&format!(
+            " link {link}: groups sent {next:?}, done {oldest:?};"
+        ));
+    }
+    for end in receiving {
+        let (link, posted, done) = (end.shape.link, end.posted, end.done);
+        text.push_str(&format!(
+            " link {link}: groups posted {posted}, received {done};"
+        ));
+    }
+    RunError::Other(text)
 }
 
 fn ends(host: &Host, go: &Go) -> Result<(Vec<Sending>, Vec<Receiving>), RunError> {

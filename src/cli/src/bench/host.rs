@@ -276,11 +276,14 @@ impl Host {
         Ok(())
     }
 
-    /// Where every unfinished connection stands.
+    /// Where every connection with open requests stands.
     fn stalled(&self) -> String {
         let mut text = format!("nothing has moved for {} ms:", self.plan.stall_ms);
         for sender in &self.senders {
             let (submitted, done) = sender.state();
+            if submitted == done {
+                continue;
+            }
             text.push_str(&format!(
                 " link {} sent {submitted}, done {done};",
                 sender.link
@@ -288,6 +291,9 @@ impl Host {
         }
         for receiver in &self.receivers {
             let (submitted, done) = receiver.state();
+            if submitted == done {
+                continue;
+            }
             let link = receiver.link;
             text.push_str(&format!(
                 " link {link} posted {submitted}, received {done};"

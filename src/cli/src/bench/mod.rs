@@ -19,14 +19,15 @@ mod world;
 pub use args::BenchArgs;
 pub use host::main as host_main;
 pub use message::{Go, Pattern};
-pub use session::Row;
-pub use world::{HOST_COMMAND, Setup, World};
+pub use session::{Calibration, Row};
+pub use world::{Failure, HOST_COMMAND, Setup, World};
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use report::Bar;
 use session::{abort_cycles, calibrate};
-use world::{End, Failure};
+use world::End;
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, String> {
@@ -51,8 +52,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, String> {
         });
     }
     report.finish(args.json);
-    let killed_nobody = args.kill.is_some();
-    if killed_nobody {
+    if args.kill.is_some() {
         return Err("the run ended before the host was to be killed".into());
     }
     Ok(if report.is_good() {
@@ -77,6 +77,11 @@ fn kill_was_noticed(failure: &Failure) -> bool {
     killed == 1 && killed + noticed == failure.outcomes.len()
 }
 
+/// Repetitions of a size that take about `time`, found by a warm-up.
+pub fn calibrate_for(world: &mut World, size: u64, time: Duration) -> Result<Calibration, Failure> {
+    calibrate(world, size, session::Effort::Time(time))
+}
+
 fn measure(
     args: &BenchArgs,
     setup: &Setup,
@@ -89,14 +94,19 @@ fn measure(
     let bar = Bar::new(args.json, sizes.len());
     for &size in sizes {
         bar.at(size);
-        let count = calibrate(&mut world, size, args.effort())?;
-        let go = Go { size, count };
+        let warm_up = calibrate(&mut world, size, args.effort())?;
+        let go = Go {
+            size,
+            count: warm_up.count,
+        };
         let mut received = vec![0; setup.hosts];
         let measured = world.run(&go, |host, channels| {
             received[host] = channels.iter().sum();
             bar.moved(received.iter().sum());
         })?;
-        report.row(Row::new(setup.pattern, &go, &measured), &bar);
+        let mut row = Row::new(setup.pattern, &go, &measured);
+        row.faults.add(&warm_up.faults);
+        report.row(row, &bar);
         bar.done();
     }
     world.close()?;

@@ -18,7 +18,7 @@ pub enum Effort {
 }
 
 /// Repetitions in one measurement at most: bounds the memory for latencies.
-const COUNT_MAX: u64 = 4_000_000;
+pub const COUNT_MAX: u64 = 4_000_000;
 /// Repetitions of the warm-up before an exact count.
 const WARM_UP: u64 = 16;
 
@@ -87,36 +87,43 @@ impl Row {
     }
 }
 
+/// What the warm-up of a size gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration {
+    /// Repetitions for the measurement.
+    pub count: u64,
+    /// What the check found in the warm-up.
+    pub faults: Faults,
+}
+
 /// Finds how often a size is repeated, with a warm-up on the way.
-pub fn calibrate(world: &mut World, size: u64, effort: Effort) -> Result<u64, Failure> {
+pub fn calibrate(world: &mut World, size: u64, effort: Effort) -> Result<Calibration, Failure> {
+    let mut faults = Faults::default();
+    let mut once = |count| -> Result<u64, Failure> {
+        let measured = world.run(&Go { size, count }, |_, _| {})?;
+        measured.iter().for_each(|host| faults.add(&host.faults));
+        let longest = measured.iter().map(|host| host.nanoseconds).max();
+        Ok(longest.unwrap_or(0).max(1))
+    };
     let target = match effort {
         Effort::Count(count) => {
-            world.run(
-                &Go {
-                    size,
-                    count: count.min(WARM_UP),
-                },
-                |_, _| {},
-            )?;
-            return Ok(count);
+            once(count.min(WARM_UP))?;
+            return Ok(Calibration { count, faults });
         }
         Effort::Time(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
     };
     let mut count = 1;
     loop {
-        let measured = world.run(&Go { size, count }, |_, _| {})?;
-        let nanoseconds = measured
-            .iter()
-            .map(|host| host.nanoseconds)
-            .max()
-            .unwrap_or(0)
-            .max(1);
+        let nanoseconds = once(count)?;
         let scaled = u128::from(count) * u128::from(target) / u128::from(nanoseconds);
         let scaled = u64::try_from(scaled)
             .unwrap_or(COUNT_MAX)
             .clamp(1, COUNT_MAX);
         if nanoseconds >= target / 10 || count >= scaled || count == COUNT_MAX {
-            return Ok(scaled);
+            return Ok(Calibration {
+                count: scaled,
+                faults,
+            });
         }
         // The first runs are cold and short: approach the count in steps.
         count = scaled.min(count.saturating_mul(8));
