@@ -10,6 +10,8 @@ LOADED = re.compile(r"Loaded net plugin (\S+) \(v(\d+)\)")
 TUNED = re.compile(
     r"(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
 )
+# Sends and receives choose for themselves; only these obey NCCL_PROTO. "any": up to 2.23.
+COLLECTIVES = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "any"}
 WARNING = re.compile(r"NCCL WARN (.*)")
 # Up to 2.23 the tuning line has numbers.
 PROTOCOLS = {"0": "LL", "1": "LL128", "2": "SIMPLE"}
@@ -38,8 +40,9 @@ class Log:
             self.channels = max(self.channels, int(high) + 1 if high else 0)
 
     def used_protocols(self):
-        """The set of protocols in the tuning lines."""
-        return {key.split()[-1] for key in self.protocols}
+        """The set of protocols in the tuning lines of collectives."""
+        lines = (key.split() for key in self.protocols)
+        return {line[-1] for line in lines if line[0] in COLLECTIVES}
 
 
 def expected_table(version, exported):

@@ -13,7 +13,7 @@ import nccl_log
 # (program, arguments): one sweep of sizes each, and all types and operations for a few sizes.
 SWEEP = "-b 8 -e 64M -f 8 -n 3 -w 1 -c 1".split()
 SHORT = "-b 8 -e 1M -f 32 -n 2 -w 1 -c 1".split()
-ALL_TYPES = "-b 4 -e 256K -f 64 -n 1 -w 0 -c 1 -d all -o all".split()
+ALL_TYPES = "-b 8 -e 256K -f 32 -n 1 -w 0 -c 1 -d all -o all".split()
 RUNS = [
     ("all_reduce", SWEEP),
     ("all_reduce", ALL_TYPES),

@@ -17,6 +17,10 @@ PINNED = {
 # Growth that is not called a leak, over all cycles after the warm-up.
 SLACK = {"descriptors": 2, "threads": 1, "rss_kib": 8192}
 CYCLE_WARM_UP = 10
+# Since this release NCCL takes a list of plugins.
+LISTS_SINCE = (2, 27)
+# A name that no plugin has is refused at once; the rest is starting Python.
+REFUSAL_LIMIT_S = 60
 # A dead peer is seen by the network within seconds; torch's own limit is 60 s.
 DEATH_LIMIT_S = 30.0
 
@@ -29,9 +33,8 @@ def _part(launches):
 def _checked(context, outcome, protocol=None, exported=None):
     """Adds to the outcome what its logs say against it. The plugin must have been used."""
     if outcome.logs:
-        first = next((log.version for log in outcome.logs if log.version), None)
         offered = exported or elf.net_versions(context.plugin)
-        table = nccl_log.expected_table(first, offered) if first else None
+        table = nccl_log.expected_table(_version([outcome]), offered)
         outcome.problems += nccl_log.problems(outcome.logs, context.network, table, protocol)
     if context.libnccl is not None:
         for rank, result in enumerate(outcome.ranks):
@@ -97,22 +100,31 @@ def loading(context):
     path = {"LD_LIBRARY_PATH": searched}
     ways = {
         "suffix": {"NCCL_NET_PLUGIN": suffix, **path},
-        "list": {"NCCL_NET_PLUGIN": f"none-such,{suffix}", **path},
         "bootstrap": {"NCCL_OOB_NET_ENABLE": "1"},
+        "list": {"NCCL_NET_PLUGIN": f"none-such,{suffix}", **path},
     }
-    launches = []
+    launches, arguments = [], ["rank_collectives.py", "few"]
     for way, settings in ways.items():
+        if way == "list" and _version(launches) < LISTS_SINCE:
+            continue
         env = {**context.plugin_env(), **settings}
-        arguments = ["rank_collectives.py", "few"]
         outcome = launch.run_ranks(context, f"loading-{way}", arguments, 2, env, 90)
         launches.append(_checked(context, outcome))
     result = _part(launches)
     env = {**context.plugin_env(), "NCCL_NET": "NoSuchNetwork"}
-    outcome = launch.run_ranks(context, "loading-other-name", arguments, 2, env, 60)
+    outcome = launch.run_ranks(context, "loading-other-name", arguments, 2, env, REFUSAL_LIMIT_S)
     if not outcome.problems:
         result["problems"].append("NCCL_NET=NoSuchNetwork did not fail")
+    if outcome.seconds >= REFUSAL_LIMIT_S:
+        result["problems"].append("NCCL_NET=NoSuchNetwork hung instead of failing")
     result["launches"].append({**outcome.report(), "expected": "fails"})
     return result
+
+
+def _version(launches):
+    """The NCCL version that the logs show, (0,) if none does."""
+    found = (log.version for item in launches for log in item.logs if log.version)
+    return next(found, (0,))
 
 
 def _growth(series):
