@@ -174,7 +174,7 @@ impl<'a> Pair<'a> {
     /// Moves one message and checks it.
     fn exchange(&mut self, bytes: usize) {
         self.sink.fill(0xEE);
-        let receive = self.receive(&[BUFFER_BYTES as i64], &mut [0]);
+        let receive = self.receive(&[BUFFER_BYTES as i64], &mut [7]);
         let source = self.source();
         let send = until("send", || {
             self.try_send(source, bytes as i64, 7, self.source_mr)

@@ -318,8 +318,8 @@ struct Group {
 }
 
 impl Group {
-    /// Reads and checks the arrays of a receive or a flush. Tags may be missing where they mean
-    /// nothing: for a single buffer and for a flush.
+    /// Reads and checks the arrays of a receive or a flush. A flush has no tags, and a receive of
+    /// one buffer may come without.
     ///
     /// # Safety
     /// Each array is NULL or leads to `n` entries.
