@@ -10,8 +10,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parking_lot::Mutex;
 
 use super::super::auth::{self, Secret};
+use super::super::session::Session;
 use super::kit::{Node, PATIENCE, config, connections, numbered, wait_until};
 use r2ccl_core::wire::frame::{Frame, HEADER_BYTES, Header};
+use r2ccl_core::wire::greeting::Greeting;
 use r2ccl_core::wire::hello::{Hello, SecretOf};
 
 /// Writes, and waits until the other side has closed; answers what it said before.
@@ -276,4 +278,70 @@ fn random_bytes_change_nothing() {
     }
     assert_eq!(b.plane.counters().strangers, 50);
     assert_unharmed(&a, &b, 1);
+}
+
+/// A peer played by hand: says hello and greets as a process that holds the handle would.
+fn handmade_session(node: &Node, round: u64) -> Session {
+    let secret = Secret(node.plane.handle_for(1).secret);
+    let hello = Hello {
+        version: 1,
+        secret_of: SecretOf::Target,
+        dialler: 77,
+        target: node.plane.instance(),
+        round,
+        nonce: [round as u8; 16],
+    };
+    let mut hello = hello.encode();
+    auth::hello_key(secret).seal_hello(&mut hello);
+    let mut stream = TcpStream::connect(node.address()).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(&hello).expect("written");
+    let mut reply = [0; 64];
+    stream.read_exact(&mut reply).expect("a reply");
+    let (dialler, listener) = auth::record_keys(secret, &hello, &reply);
+    let mut session = Session::accepted(stream, node.address()).expect("a session");
+    session.set_keys(dialler, listener);
+    let settings = config("b").settings;
+    let greeting = Frame::Greeting(Greeting {
+        instance: 77,
+        pid: 1,
+        host: "handmade".into(),
+        link: 5,
+        known_link: 0,
+        addresses: Vec::new(),
+        fingerprint: super::super::settings::fingerprint(&settings),
+        settings,
+    });
+    session.put_record(greeting.kind(), 0, 0, &greeting.encode().expect("encoded"));
+    session
+}
+
+fn put_numbered(session: &mut Session, sequence: u64) {
+    let frame = numbered(sequence);
+    session.put_record(frame.kind(), sequence, 0, &frame.encode().expect("encoded"));
+}
+
+#[test]
+fn a_frame_that_comes_again_is_dropped_and_a_gap_ends_the_session() {
+    let node = Node::new("a");
+    let mut first = handmade_session(&node, 1);
+    [1, 2, 2, 1, 3]
+        .into_iter()
+        .for_each(|sequence| put_numbered(&mut first, sequence));
+    first.flush().expect("written");
+    node.recorder.wait_frames(3);
+    let mut second = handmade_session(&node, 2);
+    [2, 3, 4, 6]
+        .into_iter()
+        .for_each(|sequence| put_numbered(&mut second, sequence));
+    second.flush().expect("written");
+    node.recorder.wait_frames(4);
+    wait_until("the gap ends the session", || {
+        !node
+            .recorder
+            .wait(|events| events.links.first().cloned())
+            .is_up()
+    });
+    assert_eq!(node.recorder.numbers(), [1, 2, 3, 4]);
+    assert_eq!(node.plane.counters().duplicates, 4);
 }
