@@ -203,10 +203,12 @@ pub(super) fn drive(
         }
         assert!(
             Instant::now() < deadline,
-            "{what}: not within {:?}; done: {:?} and {:?}",
+            "{what}: not within {:?}; {} and {} completions, the last {:?} and {:?}",
             fixture.patience(),
-            a.done,
-            b.done
+            a.done.len(),
+            b.done.len(),
+            a.done.last(),
+            b.done.last()
         );
     }
 }

@@ -133,10 +133,33 @@ pub(super) fn set_local(socket: &Socket) {
     let _ = socket.set_tcp_congestion(b"reno");
 }
 
+/// Receive window to start with. The kernel's own first window holds one segment of the loopback
+/// interface at most, and a peer that finds it closed waits for probes (seen on Linux 6.18: whole
+/// seconds, with all data read and the window still closed).
+const RECEIVE_WINDOW_BYTES: libc::c_int = 1 << 20;
+
+/// Widens the receive window, and leaves it to the kernel to widen it further, which SO_RCVBUF
+/// would end: a raised low-water mark makes room for itself. The mark is then taken back.
+fn widen_window(socket: &Socket) {
+    for mark in [RECEIVE_WINDOW_BYTES, 1] {
+        // SAFETY: one int is passed. Without effect the socket is only slower.
+        let _ = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const mark).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+    }
+}
+
 /// Options of an established socket.
 pub(super) fn prepare(socket: &Socket, silence: Duration) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
+    widen_window(socket);
     // Notices a host that vanished while nothing was under way; the kernel counts whole seconds.
     let third = Duration::from_secs((silence.as_secs() / 3).max(1));
     let keepalive = TcpKeepalive::new()
