@@ -21,8 +21,17 @@ suite=${1:-bookworm}
 command -v debootstrap >/dev/null || { echo 'fresh-root: install debootstrap first' >&2 && exit 1; }
 
 fresh=$(mktemp -d)
-# The mounts live in a namespace of their own, which ends with its last process.
-trap 'rm -rf --one-file-system "$fresh"' EXIT
+child=
+# The mounts live in a namespace of their own, which ends with its first process.
+finish() {
+    if [ -n "$child" ]; then
+        kill "$child" 2>/dev/null || true
+        wait "$child" || true
+    fi
+    rm -rf --one-file-system "$fresh" "$fresh.log"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
 
 debootstrap --variant=minbase "$suite" "$fresh" ${MIRROR:+"$MIRROR"} >"$fresh.log" 2>&1 || {
     tail -n 5 "$fresh.log" >&2
@@ -41,7 +50,7 @@ fi
 begin=$SECONDS
 status=0
 # shellcheck disable=SC2016
-timeout --kill-after=10 1200 unshare --mount --pid --fork --propagation private bash -c '
+timeout --kill-after=3 1200 unshare --mount --pid --fork --kill-child --propagation private bash -c '
     set -e
     fresh=$1
     shift
@@ -49,7 +58,10 @@ timeout --kill-after=10 1200 unshare --mount --pid --fork --propagation private 
     mount --rbind /dev "$fresh/dev"
     exec chroot "$fresh" /usr/bin/env -i HOME=/tmp LANG=C.UTF-8 \
         PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "cd /srv/r2ccl && exec \"\$@\"" sh "$@"
-' bash "$fresh" "$@" || status=$?
+' bash "$fresh" "$@" &
+child=$!
+wait "$child" || status=$?
+child=
 printf 'fresh-root: %s on a new %s: exit status %s after %s s\n' \
     "$*" "$suite" "$status" $((SECONDS - begin))
 exit "$status"

@@ -206,6 +206,22 @@ fn nothing_is_left_over() {
 }
 
 #[test]
+fn the_oldest_compiler_reads_it() {
+    let mut findings = Findings::default();
+    for file in rust_files() {
+        for (number, line) in file.numbered() {
+            if line.contains("&& let ") {
+                findings.add(&file.path, number, line.trim());
+            }
+        }
+    }
+    findings.assert_none(
+        "Chains of `let` need Rust 1.88; distributions that we build on package 1.85 (rust-version \
+         in Cargo.toml). Nest the conditions, or use `let … else` or `Option::filter`.",
+    );
+}
+
+#[test]
 fn unsafe_code_stays_at_the_edges() {
     let mut findings = Findings::default();
     for file in rust_files() {
