@@ -386,7 +386,8 @@ pub(super) fn many_queue_pairs_share_a_device(fixture: &dyn Fixture) {
 /// Whoever watches the destination sees aligned words change as a whole, and never sees a word of
 /// a 128-byte line before those below it.
 pub(super) fn aligned_words_are_never_torn(fixture: &dyn Fixture) {
-    let most = 3_200 * 128;
+    // One step of NCCL's LL128 protocol, the largest message that a GPU polls.
+    let most = 4_800 * 128;
     let (mut a, mut b) = pair(fixture, most);
     let base = b.memory.address() as usize;
     let (stop, passes) = (AtomicBool::new(false), AtomicU64::new(0));

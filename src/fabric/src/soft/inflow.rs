@@ -1,8 +1,8 @@
 //! The receiving half of a socket: finds frames in the stream and puts payloads where they belong.
 //!
-//! Small payloads pass through a stage buffer, so that one system call takes in many frames; the
-//! rest of a large payload goes from the socket straight to its destination. Either way bytes land
-//! in ascending order and aligned words of the destination change as a whole.
+//! Payloads pass through a stage buffer, so that one system call takes in many frames and aligned
+//! words of the destination change as a whole, in ascending order. What is too large for anybody to
+//! poll word by word goes from the socket straight to its destination.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,13 +11,17 @@ use std::sync::Arc;
 use super::copy::copy_words;
 use super::memory::Region;
 use super::sys;
-use super::wire::{HEADER_BYTES, Header, Refusal, padding};
+use super::wire::{HEADER_BYTES, Header, Kind, Refusal, padding};
 
-/// A payload of which at least this much is missing skips the stage: then the system calls that
-/// find out how many whole words are there cost less than the copy.
+/// Largest write whose destination a GPU may be polling: one step of NCCL's LL128 protocol, 120
+/// words × 640 threads × 8 (its LL steps are smaller). All of it passes through the stage, since
+/// the kernel's own copy tears words at the borders of its buffers (seen on Linux 6.18 by the
+/// conformance list); larger writes go straight to their destination.
+pub(super) const POLLED_BYTES_MAX: usize = 614_400;
+/// So much must be missing to leave the stage out: then the system calls that find out how many
+/// whole words are there cost less than the copy.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
-/// After a payload of this size another one is expected, and only so many bytes are staged.
-const LARGE_BYTES: usize = 128 * 1024;
+/// After a write that goes straight another one is expected, and only so many bytes are staged.
 const STAGE_AFTER_LARGE_BYTES: usize = 4 * 1024;
 /// One call of [`Inflow::progress`] takes in about so many bytes, to be fair to other work.
 const BYTES_PER_CALL: usize = 1 << 20;
@@ -58,6 +62,14 @@ struct Payload {
     address: u64,
     missing: usize,
     padding: usize,
+    /// It may go straight to its destination.
+    direct: bool,
+}
+
+impl Payload {
+    fn skips_stage(&self) -> bool {
+        self.direct && self.missing >= DIRECT_BYTES_MIN
+    }
 }
 
 /// Receiving state of one socket.
@@ -136,16 +148,22 @@ impl Inflow {
                 Next::Payload(region) => {
                     self.start += HEADER_BYTES;
                     let length = header.length as usize;
+                    let write = match header.kind {
+                        Kind::Chunk => header.immediate as usize,
+                        _ => length,
+                    };
+                    let direct = write > POLLED_BYTES_MAX;
                     self.payload = Some(Payload {
                         region,
                         address: header.address,
                         missing: length,
                         padding: padding(length),
+                        direct,
                     });
-                    self.stage_limit = if length < LARGE_BYTES {
-                        self.stage.len()
-                    } else {
+                    self.stage_limit = if direct {
                         STAGE_AFTER_LARGE_BYTES
+                    } else {
+                        self.stage.len()
                     };
                 }
             }
@@ -193,11 +211,7 @@ impl Inflow {
     fn fill(&mut self, socket: RawFd, sink: &mut impl Sink) -> Result<io::Result<Filled>, Refusal> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self
-                .payload
-                .as_ref()
-                .is_some_and(|it| it.missing >= DIRECT_BYTES_MIN)
-            {
+            if self.payload.as_ref().is_some_and(Payload::skips_stage) {
                 return self.fill_direct(socket, sink);
             }
         } else if self.start > 0 {
@@ -207,7 +221,7 @@ impl Inflow {
         let staged = self.end;
         let limit = match &self.payload {
             // Bytes of a torn word wait in the stage: complete the word, then go on directly.
-            Some(payload) if payload.missing >= DIRECT_BYTES_MIN => 8,
+            Some(payload) if payload.skips_stage() => 8,
             _ => self.stage_limit.max(HEADER_BYTES),
         };
         let wanted = limit.max(staged + 1).min(self.stage.len()) - staged;

@@ -30,8 +30,8 @@ const CORES_WITHOUT_LANES: usize = 3;
 const SPIN: Duration = Duration::from_micros(50);
 /// How long a thread waits when the rate limit holds its lanes back.
 const THROTTLED_WAIT: Duration = Duration::from_millis(1);
-/// One call takes in so much beside a chunk: headers, and the start of the next chunk.
-const STAGE_BYTES: usize = 4 * 1024;
+/// What one receive call may take in beside chunks that go straight to their destination.
+const STAGE_BYTES: usize = 64 * 1024;
 const WAKE_TOKEN: u64 = 0;
 static ZEROS: [u8; 8] = [0; 8];
 

@@ -13,6 +13,7 @@
 mod arrivals;
 mod copy;
 mod device;
+mod greeting;
 mod inflow;
 mod lanes;
 mod limiter;

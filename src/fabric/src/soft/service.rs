@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use socket2::{SockAddr, Socket};
 
 use super::device::Inner;
+use super::greeting::{admit, finish_dial};
 use super::port;
-use super::shared::{Arrival, Shared};
+use super::shared::Shared;
 use super::sys::{self, Epoll, Waker};
 use super::wire::Hello;
 use crate::DeviceError;
@@ -24,6 +25,10 @@ use crate::DeviceError;
 const PENDING_MAX: usize = 64;
 /// Time to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(2);
+/// Time that nobody shortens.
+const HELLO_GRACE: Duration = Duration::from_millis(100);
+/// Pause of a listener when as many as may wait are waiting.
+const CROWD_PAUSE: Duration = Duration::from_millis(2);
 /// Pause of a listener when the process is out of descriptors.
 const LISTEN_PAUSE: Duration = Duration::from_millis(100);
 const WAKE_TOKEN: u64 = 0;
@@ -305,7 +310,7 @@ impl Service {
     }
 
     fn accept(&self, token: u64, device: &Arc<Inner>) {
-        loop {
+        while self.make_room(token, device) {
             match device.listener().accept() {
                 Ok((socket, _)) => {
                     let hello = PartialHello {
@@ -323,7 +328,8 @@ impl Service {
                     let exhausted =
                         [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].map(Some);
                     if exhausted.contains(&raw) {
-                        self.pause(token, device, &error);
+                        tracing::warn!(nic = device.name(), %error, "cannot accept; raise limits");
+                        self.pause(token, device, LISTEN_PAUSE);
                         return;
                     }
                 }
@@ -331,11 +337,43 @@ impl Service {
         }
     }
 
-    /// Out of descriptors: the listener stays readable, so look away for a while.
-    fn pause(&self, token: u64, device: &Inner, error: &io::Error) {
-        tracing::warn!(nic = device.name(), %error, "cannot accept connections; raise the limits");
+    /// Sees to it that one more connection may wait for its hello; else pauses the listener, and
+    /// connections wait in the kernel. Whoever means it says hello at once, but many queue pairs
+    /// may connect at the same time: only who has had a while is turned out for others.
+    fn make_room(&self, token: u64, device: &Arc<Inner>) -> bool {
+        let own = Arc::downgrade(device);
+        let mut state = self.state.lock();
+        let pending = state
+            .watched
+            .iter()
+            .filter_map(|(token, watched)| match watched {
+                Watched::Pending {
+                    device, deadline, ..
+                } if device.ptr_eq(&own) => Some((*deadline, *token)),
+                _ => None,
+            });
+        let pending: Vec<_> = pending.collect();
+        let oldest = pending.iter().min();
+        let Some((deadline, oldest)) = oldest.filter(|_| pending.len() >= PENDING_MAX) else {
+            return true;
+        };
+        let is_late = *deadline < Instant::now() + HELLO_TIME - HELLO_GRACE;
+        let evicted = if is_late {
+            state.watched.remove(oldest)
+        } else {
+            None
+        };
+        drop(state);
+        if evicted.inspect(drop_connection).is_none() {
+            self.pause(token, device, CROWD_PAUSE);
+        }
+        is_late
+    }
+
+    /// The listener stays readable, so look away for a while.
+    fn pause(&self, token: u64, device: &Inner, time: Duration) {
         let _ = self.epoll.change(device.listener().as_raw_fd(), 0, token);
-        let until = Instant::now() + LISTEN_PAUSE;
+        let until = Instant::now() + time;
         if let Some(Watched::Listener { paused_until, .. }) =
             self.state.lock().watched.get_mut(&token)
         {
@@ -383,35 +421,19 @@ impl Service {
         deadline: Instant,
     ) {
         let descriptor = socket.as_raw_fd();
-        let own = Arc::downgrade(device);
         let watched = Watched::Pending {
-            device: own.clone(),
+            device: Arc::downgrade(device),
             socket,
             hello,
             deadline,
         };
-        let mut evicted = None;
         let mut state = self.state.lock();
         if let Some(token) = token {
             state.watched.insert(token, watched);
             return;
         }
-        let mut pending: Vec<u64> = state
-            .watched
-            .iter()
-            .filter(|(_, other)| {
-                matches!(other, Watched::Pending { device, .. } if device.ptr_eq(&own))
-            })
-            .map(|(token, _)| *token)
-            .collect();
-        if pending.len() >= PENDING_MAX {
-            // Whoever means it says hello at once, so the oldest is the one to go.
-            pending.sort_unstable();
-            evicted = state.watched.remove(&pending[0]);
-        }
         let token = state.insert(watched);
         drop(state);
-        evicted.inspect(drop_connection);
         if self.epoll.add(descriptor, libc::EPOLLIN, token).is_err() {
             self.remove(token);
         }
@@ -428,60 +450,5 @@ fn drop_connection(watched: &Watched) {
             shared.upgrade().inspect(|shared| shared.set_broken());
         }
         Watched::Listener { .. } => {}
-    }
-}
-
-/// Gives a socket with a whole hello to the queue pair that it names.
-fn admit(device: &Inner, socket: Socket, bytes: &[u8; Hello::BYTES]) {
-    let hello = Hello::decode(bytes);
-    let shared = hello.and_then(|hello| device.queue_pair(hello.target));
-    let (Some(hello), Some(shared)) = (hello, shared) else {
-        device.count_stranger();
-        return;
-    };
-    let prepared = sys::prepare(&socket, device.silence()).is_ok();
-    if !prepared || hello.target_secret != shared.secret || hello.index > device.lanes() {
-        device.count_stranger();
-        return;
-    }
-    let Hello {
-        index,
-        source_secret,
-        ..
-    } = hello;
-    let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
-    if peer.is_some_and(|peer| port::interface_of(peer.ip()).is_some()) {
-        sys::set_local(&socket);
-    }
-    shared.deliver(Arrival {
-        index,
-        source_secret,
-        socket,
-    });
-}
-
-/// A connection stands or has failed.
-fn finish_dial(shared: &Shared, socket: Socket, hello: Hello) {
-    let connected = matches!(socket.take_error(), Ok(None))
-        && sys::prepare(&socket, shared.device.silence()).is_ok();
-    let bytes = hello.encode();
-    let mut buffers = [sys::buffer(bytes.as_ptr(), bytes.len())];
-    // SAFETY: the buffer lives for the call.
-    let said = connected
-        && unsafe { sys::send(socket.as_raw_fd(), &mut buffers) }
-            .is_ok_and(|sent| sent == bytes.len());
-    if said {
-        let Hello {
-            index,
-            source_secret,
-            ..
-        } = hello;
-        shared.deliver(Arrival {
-            index,
-            source_secret,
-            socket,
-        });
-    } else {
-        shared.set_broken();
     }
 }

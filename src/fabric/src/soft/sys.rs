@@ -114,11 +114,11 @@ pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
 pub(super) fn open(address: IpAddr, mtu: u32) -> io::Result<Socket> {
     let domain = Domain::for_address(SocketAddr::new(address, 0));
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    // Segments of whole words: then the kernel, too, hands over and copies whole words.
+    // Segments of whole words: then payloads rarely have to wait for the rest of a word.
     let headers: u32 = if address.is_ipv4() { 40 } else { 60 };
     let data = mtu.saturating_sub(headers + TIMESTAMP_BYTES) & !7;
     if data > 0 {
-        // A hint: without it words may be torn for an instant inside large writes.
+        // A hint: without it receiving takes a few more system calls.
         let _ = socket.set_tcp_mss(data + TIMESTAMP_BYTES);
     }
     socket.bind(&SockAddr::from(SocketAddr::new(address, 0)))?;
