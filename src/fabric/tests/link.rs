@@ -47,7 +47,7 @@ fn in_own_network(test: &str) -> bool {
 
 /// Switches the loopback interface on or off.
 fn switch(up: bool) {
-    // SAFETY: the request is valid, zeroed memory with a name, and the calls only read and write it.
+    // SAFETY: the request is zeroed memory with a name; the calls only read and write it.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         assert!(socket >= 0);
