@@ -155,6 +155,12 @@ fn buffers_need_no_alignment() {
         1,
         &format!("--pattern stream --offset 13 --check --iterations 20 --sizes {SIZES}"),
     );
+    // Word by word into a place that no word of the stream is aligned with, until the buffers of
+    // the sockets are full.
+    good(
+        1,
+        "--pattern stream --offset 1 --check --iterations 30 --sizes 1,64K+1,70000",
+    );
 }
 
 #[test]

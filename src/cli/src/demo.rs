@@ -114,8 +114,8 @@ so that one can see the load spread. Below is what host 0 receives, by NIC, in G
 ";
 
 const BUSY: &str = "\
-It would be nearly four times as much, had the processors not been the limit: this machine is slow or
-busy, or the program was built without optimisation.
+It would be nearly four times as much, had the processors not been the limit: this machine is slow
+or busy, or the program was built without optimisation.
 ";
 
 const CLOSING: &str = "\

@@ -1,8 +1,8 @@
 //! `r2ccl`: what a person or a script does with the plugin from outside.
 //!
-//! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]); `run`
-//! starts a job with the variables that make NCCL take the plugin ([`launch`]); `config` shows the
-//! settings ([`settings`]). [`net`] is the door to a plugin's file.
+//! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
+//! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
+//! shows the settings ([`settings`]). [`net`] is the door to a plugin's file.
 
 mod bench;
 mod demo;

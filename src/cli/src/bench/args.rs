@@ -12,6 +12,7 @@ use crate::{locate, units};
 
 /// Options of `r2ccl bench`.
 #[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
 #[command(after_help = "\
 Hosts are processes on this machine; NCCL_HOSTID and R2CCL_HOST_ID tell the plugin which is which.
 The plugin's own settings come from the environment as usual. Exit code: 0 if everything arrived

@@ -112,7 +112,9 @@ pub fn calibrate(world: &mut World, size: u64, effort: Effort) -> Result<Calibra
         }
         Effort::Time(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
     };
-    let mut count = 1;
+    // The very first run touches everything for the first time and counts for nothing.
+    once(1)?;
+    let mut count = 2;
     loop {
         let nanoseconds = once(count)?;
         let scaled = u128::from(count) * u128::from(target) / u128::from(nanoseconds);
@@ -125,7 +127,7 @@ pub fn calibrate(world: &mut World, size: u64, effort: Effort) -> Result<Calibra
                 faults,
             });
         }
-        // The first runs are cold and short: approach the count in steps.
+        // Short runs mislead: approach the count in steps.
         count = scaled.min(count.saturating_mul(8));
     }
 }
