@@ -1,5 +1,5 @@
-/* A net plugin inside one process, whose mistakes are ordered by the variable FAULT: what shows that
- * the driver's checks can fail. Both ends of a connection live in the same host. */
+/* A net plugin inside one process, whose mistakes are ordered by the variable FAULT: what shows
+ * that the driver's checks can fail. Both ends of a connection live in the same host. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,7 +88,8 @@ static ncclResult_t listen_on(int dev, void *handle, void **comm) {
   return ncclSystemError;
 }
 
-static ncclResult_t connect_to(int dev, void *handle, void **comm, ncclNetDeviceHandle_v8_t **device) {
+static ncclResult_t connect_to(int dev, void *handle, void **comm,
+                               ncclNetDeviceHandle_v8_t **device) {
   int index;
   (void)dev;
   memcpy(&index, handle, sizeof index);
@@ -114,7 +115,8 @@ static ncclResult_t withdraw(void *comm, void *mhandle) {
   return ncclSuccess;
 }
 
-static ncclResult_t post_send(void *comm, void *data, int size, int tag, void *mhandle, void **request) {
+static ncclResult_t post_send(void *comm, void *data, int size, int tag, void *mhandle,
+                              void **request) {
   struct connection *c = comm;
   struct request *r = &c->sends[c->sent % REQUESTS];
   (void)tag, (void)mhandle;
@@ -131,8 +133,8 @@ static ncclResult_t post_send(void *comm, void *data, int size, int tag, void *m
   return ncclSuccess;
 }
 
-static ncclResult_t post_receive(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                                 void **request) {
+static ncclResult_t post_receive(void *comm, int n, void **data, int *sizes, int *tags,
+                                 void **mhandles, void **request) {
   struct connection *c = comm;
   struct request *r = &c->receives[c->received % REQUESTS];
   (void)n, (void)tags, (void)mhandles;
@@ -144,7 +146,8 @@ static ncclResult_t post_receive(void *comm, int n, void **data, int *sizes, int
   return ncclSuccess;
 }
 
-static ncclResult_t flush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request) {
+static ncclResult_t flush(void *comm, int n, void **data, int *sizes, void **mhandles,
+                          void **request) {
   (void)comm, (void)n, (void)data, (void)sizes, (void)mhandles;
   *request = NULL;
   return ncclSuccess;

@@ -10,9 +10,10 @@ use serde_json::json;
 
 use super::args::BenchArgs;
 use super::message::{Go, Pattern};
+use super::outcome::Failure;
 use super::report::Bar;
 use super::session::{Row, calibrate};
-use super::world::{Failure, Setup, World};
+use super::world::{Setup, World};
 use crate::stats::{self, Median};
 use crate::{locate, units};
 

@@ -221,3 +221,36 @@ pub struct Leftover {
     /// Resident memory in bytes.
     pub resident: u64,
 }
+
+/// The connections of a run.
+pub fn links(pattern: Pattern, hosts: usize, channels: usize) -> Vec<Link> {
+    let mut pairs = Vec::new();
+    for from in 0..hosts {
+        for to in 0..hosts {
+            let wanted = match pattern {
+                Pattern::Pingpong => from != to && from / 2 == to / 2,
+                Pattern::Stream | Pattern::Grouped => to == from + 1,
+                Pattern::Allreduce => to == (from + 1) % hosts && hosts > 1,
+                Pattern::Alltoall | Pattern::Abort => from != to,
+            };
+            // One host alone talks to itself, over the plugin all the same.
+            let alone = hosts == 1 && pattern != Pattern::Pingpong;
+            if wanted || (alone && pattern != Pattern::Allreduce) {
+                pairs.push((from, to));
+            }
+        }
+    }
+    let mut links = Vec::new();
+    for (from, to) in pairs {
+        for channel in 0..channels {
+            let id = u32::try_from(links.len()).unwrap_or(u32::MAX);
+            links.push(Link {
+                id,
+                from,
+                to,
+                channel,
+            });
+        }
+    }
+    links
+}

@@ -11,6 +11,7 @@ mod host;
 mod link;
 mod memory;
 mod message;
+mod outcome;
 mod report;
 mod session;
 mod wire;
@@ -19,15 +20,16 @@ mod world;
 pub use args::BenchArgs;
 pub use host::main as host_main;
 pub use message::{Go, Pattern};
+pub use outcome::Failure;
 pub use session::{Calibration, Row};
-pub use world::{Failure, HOST_COMMAND, Setup, World};
+pub use world::{HOST_COMMAND, Setup, World};
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use outcome::End;
 use report::Bar;
 use session::{abort_cycles, calibrate};
-use world::End;
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, String> {

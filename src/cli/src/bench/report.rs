@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::args::BenchArgs;
 use super::message::{Device, Pattern};
+use super::outcome::Failure;
 use super::session::{Flatness, Row};
-use super::world::{Failure, Loaded, Setup};
+use super::world::{Loaded, Setup};
 use crate::units;
 
 /// A progress bar on standard error, shown only if that is a terminal.

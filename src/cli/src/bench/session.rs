@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::message::{Faults, Go, Leftover, Measured, Pattern};
-use super::world::{Failure, World};
+use super::outcome::Failure;
+use super::world::World;
 use crate::units;
 
 /// How often a size is repeated.

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::message::{Device, FromHost, Go, Leftover, Link, Measured, Pattern, Plan, ToHost};
+use super::message::{
+    Device, FromHost, Go, Leftover, Link, Measured, Pattern, Plan, ToHost, links,
+};
+use super::outcome::{End, Failure, Outcome};
 use super::wire::{self, Wire};
 
 /// Name of the hidden subcommand that a host runs.
@@ -49,64 +52,6 @@ pub struct Setup {
     /// A host to kill, and when, counted from the start of the first measurement.
     pub kill: Option<(usize, Duration)>,
 }
-
-/// How a host ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Its name, `h0` and so on.
-    pub host: String,
-    /// Its process.
-    pub pid: u32,
-    /// What ended it.
-    pub end: End,
-    /// In words.
-    pub message: String,
-    /// Milliseconds from the first failure of the run.
-    pub after_ms: u64,
-}
-
-/// Kinds of ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The plugin returned an error or broke its contract.
-    PluginError,
-    /// The host gave up for another reason.
-    HostError,
-    /// Killed as demanded.
-    KilledOnPurpose,
-    /// The process died.
-    Died,
-    /// It did nothing until the driver killed it.
-    Hung,
-    /// It had done its part of the step.
-    Finished,
-}
-
-/// A run that did not reach its end.
-#[derive(Debug)]
-pub struct Failure {
-    /// The step that failed.
-    pub step: &'static str,
-    /// How each host ended.
-    pub outcomes: Vec<Outcome>,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "failed in step '{}'", self.step)?;
-        for outcome in &self.outcomes {
-            write!(
-                f,
-                "\n  {} (process {}): {}",
-                outcome.host, outcome.pid, outcome.message
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// What the hosts found when they loaded the plugin.
 #[derive(Clone, Debug, Serialize)]
@@ -513,37 +458,4 @@ fn run_id() -> u64 {
         u64::from(time.subsec_nanos()) + (time.as_secs() << 30)
     });
     nanoseconds ^ (u64::from(std::process::id()) << 40)
-}
-
-/// The connections of a run.
-pub fn links(pattern: Pattern, hosts: usize, channels: usize) -> Vec<Link> {
-    let mut pairs = Vec::new();
-    for from in 0..hosts {
-        for to in 0..hosts {
-            let wanted = match pattern {
-                Pattern::Pingpong => from != to && from / 2 == to / 2,
-                Pattern::Stream | Pattern::Grouped => to == from + 1,
-                Pattern::Allreduce => to == (from + 1) % hosts && hosts > 1,
-                Pattern::Alltoall | Pattern::Abort => from != to,
-            };
-            // One host alone talks to itself, over the plugin all the same.
-            let alone = hosts == 1 && pattern != Pattern::Pingpong;
-            if wanted || (alone && pattern != Pattern::Allreduce) {
-                pairs.push((from, to));
-            }
-        }
-    }
-    let mut links = Vec::new();
-    for (from, to) in pairs {
-        for channel in 0..channels {
-            let id = u32::try_from(links.len()).unwrap_or(u32::MAX);
-            links.push(Link {
-                id,
-                from,
-                to,
-                channel,
-            });
-        }
-    }
-    links
 }

@@ -161,7 +161,8 @@ impl Net {
         })
     }
 
-    /// Opens a listening communicator on `dev`; the handle is for the peer's [`connect`](Self::connect).
+    /// Opens a listening communicator on `dev`; the handle is for the peer's
+    /// [`connect`](Self::connect).
     pub fn listen(&self, dev: i32) -> Result<(ListenComm, Handle)> {
         let mut handle: Handle = [0x5a; abi::HANDLE_BYTES];
         let mut comm = poison();
