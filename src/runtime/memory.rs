@@ -121,6 +121,14 @@ pub struct Region {
 }
 
 impl Region {
+    /// Stands for the buffer of an empty message, which needs none.
+    pub const EMPTY: Self = Self {
+        id: RegionId(0),
+        address: 0,
+        bytes: 0,
+        registration: Registration { lkey: 0, rkey: 0 },
+    };
+
     /// Whether `bytes` bytes at `address` lie inside.
     pub fn contains(&self, address: u64, bytes: u64) -> bool {
         address >= self.address

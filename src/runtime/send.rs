@@ -139,8 +139,11 @@ impl SendConnection {
     }
 
     fn local_buffer(&self, region: RegionId, address: u64, bytes: u64) -> Result<Region> {
+        if bytes == 0 {
+            return Ok(Region::EMPTY);
+        }
         let found = self.shared.regions.find(region);
-        found.filter(|found| bytes == 0 || found.contains(address, bytes)).ok_or_else(|| {
+        found.filter(|found| found.contains(address, bytes)).ok_or_else(|| {
             Error::Argument(format!(
                 "{}: send of {bytes} bytes at {address:#x} is outside its registration \
                  {found:x?}; register the whole buffer first",

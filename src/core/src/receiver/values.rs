@@ -19,7 +19,7 @@ pub struct ReceiveBuffer {
     pub address: u64,
     /// Its room in bytes; what exceeds the largest message counts as that.
     pub capacity: u64,
-    /// Tag that the send must carry; not looked at when the request has one buffer.
+    /// Tag that the send must carry.
     pub tag: i32,
 }
 

@@ -170,11 +170,10 @@ impl Sender {
             .credited
             .since(self.filled)
             .min(u64::from(group.credit.group_size));
-        let single = group.credit.group_size == 1;
         (0..known).find_map(|index| {
             let message = self.messages.get(self.filled.plus(index));
             let credit = &message.credit;
-            let fits = message.stage == Stage::Offered && (single || credit.tag == tag);
+            let fits = message.stage == Stage::Offered && credit.tag == tag;
             fits.then_some(Match {
                 seq: credit.seq,
                 region: credit.region,

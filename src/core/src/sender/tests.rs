@@ -62,12 +62,10 @@ fn a_message_from_credit_to_release() {
         region: RegionId(7),
         capacity: 512,
     };
-    assert_eq!(
-        sender.matching(0),
-        Some(found),
-        "a single receive takes any tag"
-    );
-    assert_eq!(submit(&mut sender, 100, 0), Some(Seq(0)));
+    assert_eq!(sender.matching(9), Some(found));
+    assert_eq!(sender.matching(0), None, "another queue's turn comes later");
+    assert_eq!(submit(&mut sender, 100, 0), None);
+    assert_eq!(submit(&mut sender, 100, 9), Some(Seq(0)));
     let write = sender.poll_transmit(PATH).expect("one segment");
     assert_eq!(
         (write.local_offset, write.remote_address, write.bytes),
@@ -121,7 +119,8 @@ fn a_group_goes_out_when_it_is_filled() {
         .map(|write| (write.seq.0, write.bytes))
         .collect();
     assert_eq!(order, [(0, 2), (1, 3), (2, 1)]);
-    assert_eq!(submit(&mut sender, 4, 55), Some(Seq(3)));
+    assert_eq!(submit(&mut sender, 4, 55), None, "the next group has one receive, for tag 0");
+    assert_eq!(submit(&mut sender, 4, 0), Some(Seq(3)));
 }
 
 /// PROTOCOL R6: lines of a group follow each other without a gap.
