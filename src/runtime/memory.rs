@@ -42,7 +42,10 @@ pub struct Lease {
 impl MemoryCache {
     /// Empty cache of `device`.
     pub fn new(device: SharedDevice) -> Arc<Self> {
-        Arc::new(Self { device, entries: Mutex::default() })
+        Arc::new(Self {
+            device,
+            entries: Mutex::default(),
+        })
     }
 
     /// Registers the buffer, or counts one more user of the same one.
@@ -55,8 +58,11 @@ impl MemoryCache {
         bytes: usize,
         access: Access,
     ) -> Result<Lease> {
-        let buffer =
-            Buffer { address: address as usize, bytes, remote: access == Access::RemoteWrite };
+        let buffer = Buffer {
+            address: address as usize,
+            bytes,
+            remote: access == Access::RemoteWrite,
+        };
         let mut entries = self.entries.lock();
         let registration = match entries.entry(buffer) {
             Slot::Occupied(mut entry) => {
@@ -68,12 +74,19 @@ impl MemoryCache {
                 // registration ends with the last lease.
                 let registration = unsafe { self.device.register(address, bytes, access) }
                     .map_err(|error| Error::System(error.to_string()))?;
-                entry.insert(Entry { registration, references: 1 });
+                entry.insert(Entry {
+                    registration,
+                    references: 1,
+                });
                 registration
             }
         };
         drop(entries);
-        Ok(Lease { cache: self.clone(), buffer, registration })
+        Ok(Lease {
+            cache: self.clone(),
+            buffer,
+            registration,
+        })
     }
 
     /// Registrations held now.
@@ -158,7 +171,9 @@ impl Regions {
     /// Adds a buffer.
     pub fn insert(&self, lease: Lease) -> Result<Region> {
         let mut slots = self.slots.write();
-        let free = slots.iter().position(|slot| slot.held.is_none() && slot.uses < u16::MAX);
+        let free = slots
+            .iter()
+            .position(|slot| slot.held.is_none() && slot.uses < u16::MAX);
         let index = free.unwrap_or(slots.len());
         if index == slots.len() {
             if index == REGIONS_MAX {
@@ -183,7 +198,10 @@ impl Regions {
     /// The region of that id.
     pub fn find(&self, id: RegionId) -> Option<Region> {
         let slots = self.slots.read();
-        let (region, _) = slots.get(id.0 as usize & (REGIONS_MAX - 1))?.held.as_ref()?;
+        let (region, _) = slots
+            .get(id.0 as usize & (REGIONS_MAX - 1))?
+            .held
+            .as_ref()?;
         (region.id == id).then_some(*region)
     }
 
@@ -199,7 +217,12 @@ impl Regions {
 
     /// All regions held now.
     pub fn all(&self) -> Vec<Region> {
-        self.slots.read().iter().filter_map(|slot| slot.held.as_ref()).map(|held| held.0).collect()
+        self.slots
+            .read()
+            .iter()
+            .filter_map(|slot| slot.held.as_ref())
+            .map(|held| held.0)
+            .collect()
     }
 }
 
@@ -241,7 +264,13 @@ mod tests {
             registration: Registration { lkey: 1, rkey: 1 },
         };
         assert!(region.contains(1000, 24) && region.contains(1023, 1) && region.contains(1024, 0));
-        for (address, bytes) in [(999, 1), (1000, 25), (1024, 1), (u64::MAX, 2), (1001, u64::MAX)] {
+        for (address, bytes) in [
+            (999, 1),
+            (1000, 25),
+            (1024, 1),
+            (u64::MAX, 2),
+            (1001, u64::MAX),
+        ] {
             assert!(!region.contains(address, bytes), "{address} {bytes}");
         }
     }

@@ -82,9 +82,15 @@ impl Runtime {
 
     /// The NIC of device `dev`.
     pub fn nic(&self, dev: i32) -> Result<&Nic> {
-        usize::try_from(dev).ok().and_then(|dev| self.nics.get(dev)).ok_or_else(|| {
-            Error::Argument(format!("there is no device {dev}; there are {}", self.nics.len()))
-        })
+        usize::try_from(dev)
+            .ok()
+            .and_then(|dev| self.nics.get(dev))
+            .ok_or_else(|| {
+                Error::Argument(format!(
+                    "there is no device {dev}; there are {}",
+                    self.nics.len()
+                ))
+            })
     }
 
     /// The control plane, started when the first connection needs it.

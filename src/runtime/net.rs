@@ -92,7 +92,9 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
     };
     let shared = shared.ok_or_else(unknown_connection)?;
     if address.is_null() || (address as usize).checked_add(bytes).is_none() {
-        return Err(Error::Argument(format!("a buffer of {bytes} bytes cannot lie at {address:?}")));
+        return Err(Error::Argument(format!(
+            "a buffer of {bytes} bytes cannot lie at {address:?}"
+        )));
     }
     // SAFETY: the caller keeps the memory mapped until `deregister`, which drops the lease.
     let lease = unsafe { shared.cache.lease(address, bytes, access) }?;
@@ -102,12 +104,22 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
         Access::RemoteWrite => {
             let (to, rkey) = (shared.peer_connection, region.registration.rkey);
             // A link that is down has ended the connection; the data path says so.
-            let _ = shared.link.send(Frame::RegionKey { to, region: region.id.0, nic: 0, rkey });
+            let _ = shared.link.send(Frame::RegionKey {
+                to,
+                region: region.id.0,
+                nic: 0,
+                rkey,
+            });
             Kind::ReceiveMemory
         }
     };
     let index = comm as u16;
-    Ok(Id { kind, serial: u64::from(region.id.0), index }.pack())
+    Ok(Id {
+        kind,
+        serial: u64::from(region.id.0),
+        index,
+    }
+    .pack())
 }
 
 /// Ends a registration: when this has returned, no byte of the buffer is read or written through
@@ -124,12 +136,7 @@ pub fn deregister(comm: u64, mr: u64) -> Result<()> {
     })
 }
 
-fn release<O: Driven>(
-    table: &Table<O, Shared>,
-    comm: u64,
-    mr: u64,
-    kind: Kind,
-) -> Option<Lease> {
+fn release<O: Driven>(table: &Table<O, Shared>, comm: u64, mr: u64, kind: Kind) -> Option<Lease> {
     let id = Id::unpack(mr).filter(|id| id.kind == kind && id.index == comm as u16)?;
     let region = RegionId(id.serial as u32);
     let mut connection = table.own(comm)?;
@@ -163,7 +170,12 @@ pub fn irecv(comm: u64, buffers: &[ReceiveBuffer]) -> Result<Option<u64>> {
             buffers.len()
         )));
     }
-    let none = Posted { region: RegionId(0), address: 0, capacity: 0, tag: 0 };
+    let none = Posted {
+        region: RegionId(0),
+        address: 0,
+        capacity: 0,
+        tag: 0,
+    };
     let mut posted = [none; GROUP_MAX];
     for (buffer, entry) in buffers.iter().zip(&mut posted) {
         check_size(buffer.bytes)?;
@@ -175,14 +187,19 @@ pub fn irecv(comm: u64, buffers: &[ReceiveBuffer]) -> Result<Option<u64>> {
         };
     }
     let posted = &posted[..buffers.len()];
-    let seq = drive(&RECEIVES, comm, |connection| connection.irecv(now(), posted))?;
+    let seq = drive(&RECEIVES, comm, |connection| {
+        connection.irecv(now(), posted)
+    })?;
     Ok(seq.map(|seq| request(comm, Kind::ReceiveRequest, seq.0)))
 }
 
 /// Makes received GPU data visible to the GPU. Host memory needs none of it: `None` says that the
 /// data is visible already.
 pub fn iflush(comm: u64) -> Result<Option<u64>> {
-    RECEIVES.shared(comm).map(|_| None).ok_or_else(unknown_connection)
+    RECEIVES
+        .shared(comm)
+        .map(|_| None)
+        .ok_or_else(unknown_connection)
 }
 
 /// Whether a request is done. Progresses its whole connection.
@@ -196,12 +213,18 @@ pub fn test(request: u64) -> Result<Option<Done>> {
             Ok(sent.map(|bytes| {
                 let mut sizes = [0; GROUP_MAX];
                 sizes[0] = bytes as usize;
-                Done { count: 1, bytes: sizes, is_receive: false }
+                Done {
+                    count: 1,
+                    bytes: sizes,
+                    is_receive: false,
+                }
             }))
         }
         Kind::ReceiveRequest => {
             let comm = connection_of(&RECEIVES, &id)?;
-            let received = drive(&RECEIVES, comm, |receive| receive.test(id.serial & SEQ_MASK))?;
+            let received = drive(&RECEIVES, comm, |receive| {
+                receive.test(id.serial & SEQ_MASK)
+            })?;
             Ok(received.map(|received| Done {
                 count: received.count,
                 bytes: received.bytes.map(|bytes| bytes as usize),
@@ -279,7 +302,12 @@ fn connection_of<O>(table: &Table<O, Shared>, request: &Id) -> Result<u64> {
 
 fn request(comm: u64, kind: Kind, seq: u64) -> u64 {
     let connection = Id::unpack(comm).map_or(0, |id| id.serial) & CONNECTION_MASK;
-    Id { kind, serial: connection << SEQ_BITS | seq & SEQ_MASK, index: comm as u16 }.pack()
+    Id {
+        kind,
+        serial: connection << SEQ_BITS | seq & SEQ_MASK,
+        index: comm as u16,
+    }
+    .pack()
 }
 
 /// Region behind a memory handle. NCCL passes an ordinary one with empty messages, but needs none.

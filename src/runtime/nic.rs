@@ -86,7 +86,11 @@ impl Nic {
             max_p2p_bytes: r2ccl_core::limits::MESSAGE_BYTES_MAX as usize,
             ptr_support: r2ccl_abi::NCCL_PTR_HOST as i32,
         };
-        Ok(Self { cache: MemoryCache::new(device.clone()), device, properties })
+        Ok(Self {
+            cache: MemoryCache::new(device.clone()),
+            device,
+            properties,
+        })
     }
 }
 

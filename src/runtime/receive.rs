@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, WINDOW};
-use r2ccl_core::{ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time, WorkId};
+use r2ccl_core::{
+    ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time, WorkId,
+};
 use r2ccl_fabric::{SendWork, WriteSource};
 
 use super::error::{Error, Result};
@@ -83,7 +85,11 @@ impl ReceiveConnection {
             .post_recv(now, buffers)
             .map_err(|error| Error::Argument(format!("{}: {error}", self.shared.label)))?;
         if let Some(first) = first {
-            self.open[first.slot()] = Some(OpenReceive { first, count: buffers.len(), regions });
+            self.open[first.slot()] = Some(OpenReceive {
+                first,
+                count: buffers.len(),
+                regions,
+            });
             self.transmit();
         }
         Ok(first)
@@ -106,7 +112,10 @@ impl ReceiveConnection {
         self.core
             .release(open.first, open.count)
             .map_err(|error| Error::Internal(format!("{}: {error}", self.shared.label)))?;
-        Ok(Some(Received { count: open.count, bytes }))
+        Ok(Some(Received {
+            count: open.count,
+            bytes,
+        }))
     }
 
     fn drive(&mut self) {
@@ -154,7 +163,9 @@ impl ReceiveConnection {
     fn transmit(&mut self) {
         loop {
             while self.path.has_room() {
-                let Some(write) = self.core.poll_transmit() else { break };
+                let Some(write) = self.core.poll_transmit() else {
+                    break;
+                };
                 let work = self.work(&write);
                 self.path.push(work);
             }
@@ -171,7 +182,10 @@ impl ReceiveConnection {
         let ring = self.peer_ring;
         SendWork {
             id: write.work.raw(),
-            source: WriteSource::Inline { bytes, len: len as u8 },
+            source: WriteSource::Inline {
+                bytes,
+                len: len as u8,
+            },
             remote_address: match write.body {
                 ReceiverBody::Credits { slot, .. } => Ring::line_address(ring.address, slot),
                 ReceiverBody::Counter { .. } => Ring::counter_address(ring.address),
@@ -234,7 +248,10 @@ impl Driven for ReceiveConnection {
     }
 
     fn uses(&self, region: RegionId) -> bool {
-        self.open.iter().flatten().any(|open| open.regions[..open.count].contains(&region))
+        self.open
+            .iter()
+            .flatten()
+            .any(|open| open.regions[..open.count].contains(&region))
     }
 
     fn fence(&mut self) {

@@ -32,7 +32,10 @@ impl Ring {
         // SAFETY: the layout has a size above zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout()?) })
             .ok_or_else(|| Error::System(format!("no memory for a ring of {RING_BYTES} bytes")))?;
-        let mut ring = Self { lease: None, memory };
+        let mut ring = Self {
+            lease: None,
+            memory,
+        };
         // SAFETY: `drop` gives the lease back before it frees the memory.
         ring.lease =
             Some(unsafe { cache.lease(memory.as_ptr(), RING_BYTES, Access::RemoteWrite) }?);
@@ -46,7 +49,9 @@ impl Ring {
 
     /// Key for the peer.
     pub fn rkey(&self) -> u32 {
-        self.lease.as_ref().map_or(0, |lease| lease.registration().rkey)
+        self.lease
+            .as_ref()
+            .map_or(0, |lease| lease.registration().rkey)
     }
 
     /// Address of the credit line of `slot` in a ring at `base`.

@@ -59,7 +59,9 @@ impl SendConnection {
             self.drive();
         }
         self.check()?;
-        let Some(matched) = self.core.matching(tag) else { return Ok(None) };
+        let Some(matched) = self.core.matching(tag) else {
+            return Ok(None);
+        };
         let Some(rkey) = self.keys.find(matched.region) else {
             // The key travels on the control connection and may be behind the credit.
             self.read_inbox();
@@ -67,13 +69,17 @@ impl SendConnection {
         };
         let offset = address.wrapping_sub(local.address);
         let submitted = self.core.submit_send(now, (local.id, offset), bytes, tag);
-        let Some(seq) = submitted.map_err(|error| self.defect(error))? else { return Ok(None) };
+        let Some(seq) = submitted.map_err(|error| self.defect(error))? else {
+            return Ok(None);
+        };
         self.open[seq.slot()] = Some(OpenSend { seq, local, rkey });
         if let Some(cut) = self.core.take_truncation() {
             tracing::warn!(
                 "{}: a send of {} bytes met a receive of {}: cut to that, as NCCL's own \
                  transport does; the two sides disagree about the message",
-                self.shared.label, cut.asked, cut.given
+                self.shared.label,
+                cut.asked,
+                cut.given
             );
         }
         self.transmit();
@@ -143,13 +149,15 @@ impl SendConnection {
             return Ok(Region::EMPTY);
         }
         let found = self.shared.regions.find(region);
-        found.filter(|found| found.contains(address, bytes)).ok_or_else(|| {
-            Error::Argument(format!(
-                "{}: send of {bytes} bytes at {address:#x} is outside its registration \
+        found
+            .filter(|found| found.contains(address, bytes))
+            .ok_or_else(|| {
+                Error::Argument(format!(
+                    "{}: send of {bytes} bytes at {address:#x} is outside its registration \
                  {found:x?}; register the whole buffer first",
-                self.shared.label
-            ))
-        })
+                    self.shared.label
+                ))
+            })
     }
 
     fn open_seq(&self, seq_low: u64) -> Result<Seq> {
@@ -183,7 +191,11 @@ impl SendConnection {
                 News::RegionKey(region, rkey) => self.keys.insert(region, rkey),
                 News::Goodbye(delivered) => {
                     let (path, generation) = (self.path.id, self.path.generation);
-                    if self.core.handle_counter(path, generation, delivered).is_err() {
+                    if self
+                        .core
+                        .handle_counter(path, generation, delivered)
+                        .is_err()
+                    {
                         tracing::warn!("{}: goodbye with a wrong count", self.shared.label);
                     }
                     self.fate.on_goodbye();
@@ -197,7 +209,9 @@ impl SendConnection {
     fn transmit(&mut self) {
         loop {
             while self.path.has_room() {
-                let Some(segment) = self.core.poll_transmit(self.path.id) else { break };
+                let Some(segment) = self.core.poll_transmit(self.path.id) else {
+                    break;
+                };
                 if let Some(work) = self.work(&segment) {
                     self.path.push(work);
                 }
@@ -233,7 +247,10 @@ impl Driven for SendConnection {
     }
 
     fn uses(&self, region: RegionId) -> bool {
-        self.open.iter().flatten().any(|open| open.local.id == region)
+        self.open
+            .iter()
+            .flatten()
+            .any(|open| open.local.id == region)
     }
 
     fn fence(&mut self) {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
-use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
 use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
 use r2ccl_core::wire::frame::{Accept, Frame, Open, PathAnswer, PathOffer};
 use r2ccl_core::wire::handle::Handle;
+use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
 use r2ccl_fabric::{QueuePair, QueuePairAddress, QueuePairConfig};
 
 use super::control::Link;
@@ -34,8 +34,10 @@ const PRIMARY: PathId = PathId::PRIMARY;
 const FIRST_LIFE: Generation = Generation(1);
 
 /// Sizes of a queue pair: a full window of messages and the credits and counters beside it.
-const QUEUE_PAIR: QueuePairConfig =
-    QueuePairConfig { send_depth: SEND_DEPTH, receive_depth: RECEIVES_POSTED };
+const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
+    send_depth: SEND_DEPTH,
+    receive_depth: RECEIVES_POSTED,
+};
 
 /// Listening endpoints of this process.
 static LISTENS: Table<Listen, ()> = Table::new(Kind::Listen);
@@ -65,7 +67,10 @@ impl ListenInbox {
             offers.push_back((link, open));
         } else {
             let reason = "too many connections wait at one listener".into();
-            let _ = link.send(Frame::Refuse { to: open.connection, reason });
+            let _ = link.send(Frame::Refuse {
+                to: open.connection,
+                reason,
+            });
         }
     }
 }
@@ -101,7 +106,10 @@ pub fn close_listen(id: u64) -> Result<()> {
     Runtime::get()?.steward().remove_listen(listen.nonce);
     for (link, open) in listen.inbox.offers.lock().drain(..) {
         let reason = "the receiver has closed this listener".into();
-        let _ = link.send(Frame::Refuse { to: open.connection, reason });
+        let _ = link.send(Frame::Refuse {
+            to: open.connection,
+            reason,
+        });
     }
     Ok(())
 }
@@ -128,11 +136,16 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
         let offer = listen.inbox.offers.lock().pop_front();
         (listen.dev, offer)
     };
-    let Some((link, open)) = offer else { return Ok(None) };
+    let Some((link, open)) = offer else {
+        return Ok(None);
+    };
     let answered = answer(runtime, dev, &link, &open);
     if let Err(error) = &answered {
         let reason = error.to_string();
-        let _ = link.send(Frame::Refuse { to: open.connection, reason });
+        let _ = link.send(Frame::Refuse {
+            to: open.connection,
+            reason,
+        });
     }
     answered.map(Some)
 }
@@ -194,8 +207,12 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
         }
     }
     drop(waiting);
-    let Some(outcome) = outcome else { return Ok(None) };
-    let (waiting, _) = CONNECTING.remove(attempt).ok_or_else(|| unknown("attempt"))?;
+    let Some(outcome) = outcome else {
+        return Ok(None);
+    };
+    let (waiting, _) = CONNECTING
+        .remove(attempt)
+        .ok_or_else(|| unknown("attempt"))?;
     let connection = waiting.connection;
     let made = outcome.and_then(|accept| finish(waiting, &accept));
     if made.is_err() {
@@ -208,7 +225,14 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
 fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     let runtime = Runtime::get()?;
     let nic = runtime.nic(waiting.dev)?;
-    let Connecting { mut queue_pair, ring, link, inbox, keys, .. } = waiting;
+    let Connecting {
+        mut queue_pair,
+        ring,
+        link,
+        inbox,
+        keys,
+        ..
+    } = waiting;
     let remote = accept
         .paths
         .iter()
@@ -270,7 +294,10 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         .and_then(|()| core.set_credit_path(PRIMARY))
         .map_err(|error| Error::Internal(error.to_string()))?;
     let path = Path::new(PRIMARY, generation, queue_pair, None);
-    let peer_ring = PeerRing { address: offer.ring_address, rkey: offer.ring_rkey };
+    let peer_ring = PeerRing {
+        address: offer.ring_address,
+        rkey: offer.ring_rkey,
+    };
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
     runtime.steward().add_connection(connection, link, &inbox);
     let id = RECEIVES.insert(|id| {
@@ -286,7 +313,10 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
         });
-        (ReceiveConnection::new(shared.clone(), core, path, peer_ring), shared)
+        (
+            ReceiveConnection::new(shared.clone(), core, path, peer_ring),
+            shared,
+        )
     })?;
     send(link, Frame::Accept(reply))?;
     Ok(id)
@@ -294,7 +324,8 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
 
 /// The sending half of the protocol, with the one path of this version as its route.
 fn sender(device_bytes_max: u64) -> Result<Sender> {
-    let segment_bytes_max = SEGMENT_BYTES_MAX.min(u32::try_from(device_bytes_max).unwrap_or(u32::MAX));
+    let segment_bytes_max =
+        SEGMENT_BYTES_MAX.min(u32::try_from(device_bytes_max).unwrap_or(u32::MAX));
     let made = Sender::new(SenderConfig { segment_bytes_max }).and_then(|mut core| {
         core.add_path(PRIMARY, FIRST_LIFE)?;
         core.set_route(Route::single(PRIMARY))?;
@@ -304,7 +335,9 @@ fn sender(device_bytes_max: u64) -> Result<Sender> {
 }
 
 fn create_queue_pair(nic: &Nic) -> Result<Box<dyn QueuePair>> {
-    nic.device.create_queue_pair(QUEUE_PAIR).map_err(|error| Error::System(error.to_string()))
+    nic.device
+        .create_queue_pair(QUEUE_PAIR)
+        .map_err(|error| Error::System(error.to_string()))
 }
 
 fn connect_queue_pair(queue_pair: &mut dyn QueuePair, remote: &[u8; 64]) -> Result<()> {
@@ -315,7 +348,8 @@ fn connect_queue_pair(queue_pair: &mut dyn QueuePair, remote: &[u8; 64]) -> Resu
 
 /// Sends a frame of the set-up; a link that cannot take it ends the attempt.
 fn send(link: &Arc<Link>, frame: Frame) -> Result<()> {
-    link.send(frame).map_err(|error| Error::Remote(error.to_string()))
+    link.send(frame)
+        .map_err(|error| Error::Remote(error.to_string()))
 }
 
 /// `h0/soft0 -> h1/soft1`, in the direction of the data.

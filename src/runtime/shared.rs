@@ -53,7 +53,12 @@ pub struct Watch {
 impl Watch {
     /// Nothing to push out yet.
     pub fn new(id: u64, steward: Arc<Steward>) -> Self {
-        Self { id, steward, backlog: AtomicBool::new(false), watched: AtomicBool::new(false) }
+        Self {
+            id,
+            steward,
+            backlog: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+        }
     }
 }
 
@@ -132,13 +137,16 @@ impl Fate {
     /// The peer, or this library, broke the protocol.
     pub fn on_protocol_error(&mut self, label: &str, error: impl std::fmt::Display) {
         self.verdict.get_or_insert_with(|| {
-            Error::Internal(format!("{label}: the two ends disagree about the protocol: {error}"))
+            Error::Internal(format!(
+                "{label}: the two ends disagree about the protocol: {error}"
+            ))
         });
     }
 
     /// The only path has failed.
     pub fn on_path_failure(&mut self, status: Status) {
-        self.path_failed.get_or_insert_with(|| (Instant::now(), status));
+        self.path_failed
+            .get_or_insert_with(|| (Instant::now(), status));
     }
 
     /// Whether anything has happened: one look in health.
@@ -160,7 +168,9 @@ impl Fate {
 
     fn judge(&self, shared: &Shared) -> Option<Error> {
         let label = &shared.label;
-        if let Some((_, status)) = self.path_failed.filter(|(_, status)| is_request_error(*status))
+        if let Some((_, status)) = self
+            .path_failed
+            .filter(|(_, status)| is_request_error(*status))
         {
             return Some(Error::Internal(format!(
                 "{label}: {status:?}: a NIC refused a buffer or key of this connection; \
@@ -177,9 +187,11 @@ impl Fate {
             )));
         }
         match self.path_failed {
-            Some((since, status)) if since.elapsed() > VERDICT_WAIT => Some(Error::Remote(
-                format!("{label}: the only path has failed ({status:?}); check both NICs and the way between"),
-            )),
+            Some((since, status)) if since.elapsed() > VERDICT_WAIT => {
+                Some(Error::Remote(format!(
+                    "{label}: the only path has failed ({status:?}); check both NICs and the way between"
+                )))
+            }
             _ => None,
         }
     }
@@ -196,7 +208,10 @@ impl Shared {
 
     /// Marks that somebody has driven the connection.
     pub fn note_poll(&self) {
-        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.polls.store(
+            self.polls.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
     }
 
     /// Says at the end of a call whether work is left that only polling pushes out. NCCL may never

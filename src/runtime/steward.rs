@@ -46,7 +46,9 @@ impl Steward {
 
     /// Adds a connection under its id. If its link has failed meanwhile, it learns at once.
     pub fn add_connection(&self, connection: u64, link: &Arc<Link>, inbox: &Arc<Inbox>) {
-        self.connections.lock().insert(connection, (link.clone(), inbox.clone()));
+        self.connections
+            .lock()
+            .insert(connection, (link.clone(), inbox.clone()));
         if let Some(error) = link.error() {
             inbox.put(News::LinkDown(error.to_string()));
         }
@@ -106,7 +108,9 @@ pub trait Driven {
 impl Watched {
     /// Drives the connection unless its owner does. Returns whether to go on watching.
     fn tend<O: Driven>(&mut self, table: &Table<O, Shared>) -> bool {
-        let Some(shared) = table.shared(self.id) else { return false };
+        let Some(shared) = table.shared(self.id) else {
+            return false;
+        };
         let polls = shared.polls.load(Ordering::Relaxed);
         if polls == std::mem::replace(&mut self.polls, polls)
             && let Ok(mut connection) = table.try_own(self.id)
@@ -127,13 +131,18 @@ impl ControlHandler for Steward {
                     Some(inbox) => inbox.put(link.clone(), open),
                     None => {
                         let reason = "the receiver has closed this listener".into();
-                        let _ = link.send(Frame::Refuse { to: open.connection, reason });
+                        let _ = link.send(Frame::Refuse {
+                            to: open.connection,
+                            reason,
+                        });
                     }
                 }
             }
             Frame::Accept(accept) => self.deliver(accept.to, News::Accepted(accept)),
             Frame::Refuse { to, reason } => self.deliver(to, News::Refused(reason)),
-            Frame::RegionKey { to, region, rkey, .. } => {
+            Frame::RegionKey {
+                to, region, rkey, ..
+            } => {
                 self.deliver(to, News::RegionKey(RegionId(region), rkey));
             }
             Frame::Goodbye { to, count, .. } => self.deliver(to, News::Goodbye(count)),

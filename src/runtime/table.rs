@@ -124,15 +124,25 @@ impl<O, S> Table<O, S> {
         Self {
             kind,
             chunks: [const { OnceLock::new() }; CHUNKS],
-            free: Mutex::new(FreeList { returned: Vec::new(), fresh: 0 }),
+            free: Mutex::new(FreeList {
+                returned: Vec::new(),
+                fresh: 0,
+            }),
         }
     }
 
     /// Adds an object and returns its id.
     pub fn insert(&self, make: impl FnOnce(u64) -> (O, Arc<S>)) -> Result<u64> {
         let index = self.take_index()?;
-        let slot = self.slot(index).ok_or_else(|| Error::Internal("slot was not made".into()))?;
-        let id = Id { kind: self.kind, serial: slot.serial.load(Ordering::Acquire), index }.pack();
+        let slot = self
+            .slot(index)
+            .ok_or_else(|| Error::Internal("slot was not made".into()))?;
+        let id = Id {
+            kind: self.kind,
+            serial: slot.serial.load(Ordering::Acquire),
+            index,
+        }
+        .pack();
         let (owner, shared) = make(id);
         *slot.shared.write() = Some(shared);
         *slot.owner.lock() = Some(owner);
@@ -180,7 +190,14 @@ impl<O, S> Table<O, S> {
     pub fn id_at(&self, index: u16) -> Option<u64> {
         let slot = self.slot(index)?;
         let serial = slot.serial.load(Ordering::Acquire);
-        Some(Id { kind: self.kind, serial, index }.pack())
+        Some(
+            Id {
+                kind: self.kind,
+                serial,
+                index,
+            }
+            .pack(),
+        )
     }
 
     fn checked<'a>(
@@ -196,9 +213,8 @@ impl<O, S> Table<O, S> {
     }
 
     fn is_current(&self, id: u64, slot: &Slot<O, S>) -> bool {
-        Id::unpack(id).is_some_and(|id| {
-            id.serial == slot.serial.load(Ordering::Acquire) & SERIAL_MASK
-        })
+        Id::unpack(id)
+            .is_some_and(|id| id.serial == slot.serial.load(Ordering::Acquire) & SERIAL_MASK)
     }
 
     fn find(&self, id: u64) -> Option<(u16, &Slot<O, S>)> {
@@ -208,7 +224,9 @@ impl<O, S> Table<O, S> {
 
     fn slot(&self, index: u16) -> Option<&Slot<O, S>> {
         let index = usize::from(index);
-        self.chunks[index / CHUNK_SLOTS].get()?.get(index % CHUNK_SLOTS)
+        self.chunks[index / CHUNK_SLOTS]
+            .get()?
+            .get(index % CHUNK_SLOTS)
     }
 
     fn take_index(&self) -> Result<u16> {
@@ -217,7 +235,10 @@ impl<O, S> Table<O, S> {
             return Ok(index);
         }
         let index = u16::try_from(free.fresh).map_err(|_| {
-            Error::System(format!("this process has {} connections open, the most", 1 << 16))
+            Error::System(format!(
+                "this process has {} connections open, the most",
+                1 << 16
+            ))
         })?;
         free.fresh += 1;
         self.chunks[usize::from(index) / CHUNK_SLOTS].get_or_init(|| {
@@ -248,7 +269,10 @@ mod tests {
         assert_eq!(table.remove(first).unwrap().0, 1);
         let second = table.insert(|_| (2, Arc::new(20))).unwrap();
         assert_ne!(first, second);
-        assert_eq!(Id::unpack(first).unwrap().index, Id::unpack(second).unwrap().index);
+        assert_eq!(
+            Id::unpack(first).unwrap().index,
+            Id::unpack(second).unwrap().index
+        );
         assert!(matches!(table.try_own(first), Err(Miss::Unknown)));
         assert!(table.shared(first).is_none() && table.remove(first).is_none());
         assert_eq!(*table.own(second).unwrap(), 2);
@@ -258,10 +282,17 @@ mod tests {
     fn foreign_numbers_are_unknown() {
         let table = table();
         let id = table.insert(|_| (1, Arc::new(1))).unwrap();
-        let other_kind = Id { kind: Kind::Receive, ..Id::unpack(id).unwrap() }.pack();
+        let other_kind = Id {
+            kind: Kind::Receive,
+            ..Id::unpack(id).unwrap()
+        }
+        .pack();
         let local = 0u8;
         for foreign in [0, 1, u64::MAX, other_kind, id + 1, &raw const local as u64] {
-            assert!(matches!(table.try_own(foreign), Err(Miss::Unknown)), "{foreign:#x}");
+            assert!(
+                matches!(table.try_own(foreign), Err(Miss::Unknown)),
+                "{foreign:#x}"
+            );
         }
     }
 

@@ -119,7 +119,11 @@ fn a_group_goes_out_when_it_is_filled() {
         .map(|write| (write.seq.0, write.bytes))
         .collect();
     assert_eq!(order, [(0, 2), (1, 3), (2, 1)]);
-    assert_eq!(submit(&mut sender, 4, 55), None, "the next group has one receive, for tag 0");
+    assert_eq!(
+        submit(&mut sender, 4, 55),
+        None,
+        "the next group has one receive, for tag 0"
+    );
     assert_eq!(submit(&mut sender, 4, 0), Some(Seq(3)));
 }
 
