@@ -84,7 +84,7 @@ impl Nic {
             max_comms: clamp(info.queue_pairs_max),
             max_recvs: r2ccl_core::limits::GROUP_MAX as i32,
             max_p2p_bytes: r2ccl_core::limits::MESSAGE_BYTES_MAX as usize,
-            ptr_support: r2ccl_abi::NCCL_PTR_HOST as i32,
+            ptr_support: r2ccl_abi::NCCL_PTR_HOST,
         };
         Ok(Self {
             cache: MemoryCache::new(device.clone()),

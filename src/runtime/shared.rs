@@ -189,7 +189,8 @@ impl Fate {
         match self.path_failed {
             Some((since, status)) if since.elapsed() > VERDICT_WAIT => {
                 Some(Error::Remote(format!(
-                    "{label}: the only path has failed ({status:?}); check both NICs and the way between"
+                    "{label}: the only path has failed ({status:?}); \
+                     check both NICs and the way between"
                 )))
             }
             _ => None,

@@ -16,11 +16,14 @@ use super::shared::{Inbox, News, Shared};
 use super::table::{Kind, Table};
 use super::{RECEIVES, SENDS};
 
+/// Who takes the news of a connection, and the link that they come by.
+type Addressee = (Arc<Link>, Arc<Inbox>);
+
 /// Finds connections by the ids in frames, and watches those that nobody polls.
 #[derive(Default)]
 pub struct Steward {
     listens: Mutex<HashMap<u64, Arc<ListenInbox>>>,
-    connections: Mutex<HashMap<u64, (Arc<Link>, Arc<Inbox>)>>,
+    connections: Mutex<HashMap<u64, Addressee>>,
     watched: Mutex<Vec<Watched>>,
     control: OnceLock<Arc<ControlPlane>>,
 }
@@ -112,11 +115,13 @@ impl Watched {
             return false;
         };
         let polls = shared.polls.load(Ordering::Relaxed);
-        if polls == std::mem::replace(&mut self.polls, polls)
-            && let Ok(mut connection) = table.try_own(self.id)
-            && !*connection.in_call()
-        {
-            connection.progress();
+        if polls == std::mem::replace(&mut self.polls, polls) {
+            // A connection that is busy is being driven by its owner.
+            if let Ok(mut connection) = table.try_own(self.id) {
+                if !*connection.in_call() {
+                    connection.progress();
+                }
+            }
         }
         shared.keep_watching()
     }

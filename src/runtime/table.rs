@@ -87,9 +87,12 @@ impl Id {
 /// Objects of one kind: `O` belongs to whoever drives it, `S` is shared between threads.
 pub struct Table<O, S> {
     kind: Kind,
-    chunks: [OnceLock<Box<[Slot<O, S>]>>; CHUNKS],
+    chunks: [OnceLock<Chunk<O, S>>; CHUNKS],
     free: Mutex<FreeList>,
 }
+
+/// Slots are made in chunks, so that they never move.
+type Chunk<O, S> = Box<[Slot<O, S>]>;
 
 const CHUNK_SLOTS: usize = 1024;
 const CHUNKS: usize = (1 << 16) / CHUNK_SLOTS;

@@ -345,8 +345,8 @@ impl Group {
             )
         };
         let tags = match tags {
-            // SAFETY: as above.
             Some(tags) if count > 1 || !tags.is_null() => {
+                // SAFETY: as above.
                 unsafe { input_array(tags, count, "tags") }?
             }
             _ => &[0; GROUP_MAX],

@@ -96,9 +96,7 @@ impl Peer {
                 true => *address == session.address,
                 false => address.ip() == session.address.ip(),
             });
-        if let Some(address) = proven
-            && !self.proven.contains(&address)
-        {
+        if let Some(address) = proven.filter(|address| !self.proven.contains(address)) {
             self.proven.push(address);
         }
     }
@@ -271,9 +269,8 @@ impl Steward {
 
     /// A timer for dialling has run off.
     pub(super) fn on_dial_time(&mut self, instance: u64, at: Instant) {
-        if let Some(peer) = self.peers.get_mut(&instance)
-            && peer.dial_at == Some(at)
-        {
+        let peer = self.peers.get_mut(&instance);
+        if let Some(peer) = peer.filter(|peer| peer.dial_at == Some(at)) {
             peer.dial_at = None;
             self.dial(instance);
         }
@@ -281,9 +278,8 @@ impl Steward {
 
     /// Dials a peer for the first time; later dials have timers of their own.
     pub(super) fn dial_if_new(&mut self, instance: u64) {
-        if let Some(peer) = self.peers.get_mut(&instance)
-            && !std::mem::replace(&mut peer.begun, true)
-        {
+        let peer = self.peers.get_mut(&instance);
+        if peer.is_some_and(|peer| !std::mem::replace(&mut peer.begun, true)) {
             self.dial(instance);
         }
     }

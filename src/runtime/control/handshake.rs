@@ -317,9 +317,8 @@ impl Steward {
             .peers
             .entry(instance)
             .or_insert_with(|| Peer::new(Arc::clone(link)));
-        if let Some(current) = peer.current
-            && let Some(standing) = self.sessions.get(&current)
-        {
+        let current = peer.current.as_ref();
+        if let Some(standing) = current.and_then(|current| self.sessions.get(current)) {
             let same_side = standing.dialled == session.dialled;
             let ours_wins = own < instance;
             let wins_tie = same_side || session.dialled == ours_wins;
@@ -342,11 +341,11 @@ impl Steward {
         }
         if peer.dialling == Some(token) {
             peer.dialling = None;
-        } else if own > instance
-            && let Some(crossed) = peer.dialling.take()
-        {
+        } else if own > instance {
             // The lower side's session stands: ours could only lose against it.
-            self.sessions.remove(&crossed);
+            if let Some(crossed) = peer.dialling.take() {
+                self.sessions.remove(&crossed);
+            }
         }
         peer.round = session.round;
         peer.remote_link = greeting.link;

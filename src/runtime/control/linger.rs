@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Longest time within [`WINDOW`] that the process waits; `protocol.md` F 28 asks for one bound.
+/// Longest time within [`WINDOW`] that the process waits, all links together.
 pub(super) const BUDGET: Duration = Duration::from_secs(1);
 /// After this time what was spent is forgotten.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
@@ -60,9 +60,10 @@ impl Linger {
     fn end_at(&self, now: Instant) {
         let mut state = self.state.lock();
         state.waiting -= 1;
-        if state.waiting == 0
-            && let Some(since) = state.since.take()
-        {
+        if state.waiting > 0 {
+            return;
+        }
+        if let Some(since) = state.since.take() {
             state.spent.push_back((since, now.max(since)));
         }
     }

@@ -267,10 +267,10 @@ impl ControlPlane {
     pub fn stop(&self) {
         self.shared.command(Command::Stop);
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && self.pid == std::process::id()
-            && !self.shared.is_steward()
-        {
+        if self.pid != std::process::id() || self.shared.is_steward() {
+            return;
+        }
+        if let Some(thread) = thread {
             // The steward catches panics of handlers; there is nothing to learn from the join.
             let _ = thread.join();
         }
@@ -306,9 +306,8 @@ impl ControlSlot {
         make: impl FnOnce() -> Result<(Config, Arc<dyn ControlHandler>)>,
     ) -> Result<Arc<ControlPlane>> {
         let mut plane = self.plane.lock();
-        if let Some(plane) = &*plane
-            && plane.pid == std::process::id()
-        {
+        let pid = std::process::id();
+        if let Some(plane) = plane.as_ref().filter(|plane| plane.pid == pid) {
             return Ok(Arc::clone(plane));
         }
         let (config, handler) = make()?;

@@ -166,9 +166,8 @@ impl Steward {
 
     fn run_timers(&mut self) {
         let now = Instant::now();
-        while let Some(&Reverse((at, timer))) = self.timers.peek()
-            && at <= now
-        {
+        let is_due = |&&Reverse((at, _)): &&Reverse<(Instant, Timer)>| at <= now;
+        while let Some(&Reverse((at, timer))) = self.timers.peek().filter(is_due) {
             self.timers.pop();
             match timer {
                 Timer::Proof(token) => self.on_proof_time(token),
@@ -224,13 +223,11 @@ impl Steward {
         if !link.fail(error.clone()) {
             return;
         }
-        if self
-            .peers
-            .get(&link.instance)
-            .is_some_and(|peer| Arc::ptr_eq(&peer.link, link))
-            && let Some(peer) = self.peers.remove(&link.instance)
-        {
-            for token in [peer.current, peer.dialling].into_iter().flatten() {
+        let current = self.peers.get(&link.instance);
+        if current.is_some_and(|peer| Arc::ptr_eq(&peer.link, link)) {
+            let peer = self.peers.remove(&link.instance);
+            let tokens = peer.map(|peer| [peer.current, peer.dialling]);
+            for token in tokens.into_iter().flatten().flatten() {
                 self.sessions.remove(&token);
             }
         }

@@ -172,13 +172,9 @@ impl SoftDevice {
             Some(name) => Some(name.clone()),
             None => port::interface_of(config.address),
         };
-        let place = match &interface {
-            Some(name) => format!("{} on {name}", config.address),
-            None => config.address.to_string(),
-        };
         if config.lanes.is_some_and(|lanes| lanes > LANES_MAX) {
             return Err(DeviceError(format!(
-                "{} ({place}): more than {LANES_MAX} lanes asked for; use fewer",
+                "{}: more than {LANES_MAX} lanes asked for; use fewer",
                 config.name
             )));
         }
@@ -188,37 +184,20 @@ impl SoftDevice {
             .as_deref()
             .and_then(sys::interface_mtu)
             .unwrap_or(MTU_DEFAULT);
-        let failed = |error: std::io::Error| {
+        let (listener, listen_address) = listen(config.address, mtu).map_err(|error| {
+            let interface = interface.as_deref().unwrap_or("no interface");
             DeviceError(format!(
-                "{} cannot listen on {place}: {error}; name an interface that is up or an address \
-                 of this host, and see that the limit on open files is not reached",
-                config.name
+                "{} cannot listen on {} of {interface}: {error}; name an interface that is up or \
+                 an address of this host, and see that the limit on open files is not reached",
+                config.name, config.address
             ))
-        };
-        let listener = sys::open(config.address, mtu).map_err(failed)?;
-        if config.address.is_loopback() {
-            // Sockets that it accepts inherit this.
-            sys::set_local(&listener);
-        }
-        listener.listen(1024).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?.as_socket();
-        let listen_address = bound.unwrap_or(SocketAddr::new(config.address, 0));
+        })?;
         let service = Service::get()?;
         let first_number = getrandom::u32()
             .map_err(|error| DeviceError(format!("{}: no random numbers: {error}", config.name)))?;
         let active = port::is_active(config.address, interface.as_deref());
         let inner = Arc::new(Inner {
-            info: NicInfo {
-                name: config.name.clone(),
-                guid: config.guid,
-                port: 1,
-                speed_mbps: config.speed_mbps,
-                pci_path: config.pci_path.clone(),
-                address: config.address.to_string(),
-                queue_pairs_max: QUEUE_PAIRS_MAX,
-                message_bytes_max: u64::from(MESSAGE_BYTES_MAX),
-                inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
-            },
+            info: nic_info(&config),
             limiter: config.rate_limit_bytes_per_s.map(Limiter::new),
             config: SoftConfig {
                 interface,
@@ -251,6 +230,32 @@ impl SoftDevice {
     /// Where the device listens.
     pub fn listen_address(&self) -> SocketAddr {
         self.inner.listen_address
+    }
+}
+
+/// A listener on `address`, on a port that the kernel chooses, and where it listens.
+fn listen(address: IpAddr, mtu: u32) -> std::io::Result<(Socket, SocketAddr)> {
+    let listener = sys::open(address, mtu)?;
+    if address.is_loopback() {
+        // Sockets that it accepts inherit this.
+        sys::set_local(&listener);
+    }
+    listener.listen(1024)?;
+    let bound = listener.local_addr()?.as_socket();
+    Ok((listener, bound.unwrap_or(SocketAddr::new(address, 0))))
+}
+
+fn nic_info(config: &SoftConfig) -> NicInfo {
+    NicInfo {
+        name: config.name.clone(),
+        guid: config.guid,
+        port: 1,
+        speed_mbps: config.speed_mbps,
+        pci_path: config.pci_path.clone(),
+        address: config.address.to_string(),
+        queue_pairs_max: QUEUE_PAIRS_MAX,
+        message_bytes_max: u64::from(MESSAGE_BYTES_MAX),
+        inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
     }
 }
 

@@ -212,9 +212,11 @@ impl Outflow {
         let mut region = None;
         let mut bad_source = false;
         let mut by_lanes = false;
-        if let WriteSource::Registered { address, len, lkey } = work.source
-            && len > 0
-        {
+        let source = match work.source {
+            WriteSource::Registered { address, len, lkey } if len > 0 => Some((address, len, lkey)),
+            _ => None,
+        };
+        if let Some((address, len, lkey)) = source {
             let memory = shared.device.memory();
             region = self
                 .cache

@@ -219,10 +219,13 @@ impl SoftQueuePair {
         if self.arrivals.settle(&self.shared).is_err() {
             self.refusal = Some((self.arrivals.landed(), Refusal::Invalid));
         }
-        if let Some((sequence, refusal)) = self.refusal
-            && (refusal == Refusal::Invalid || sequence <= self.arrivals.landed())
-        {
-            self.refuse(sequence, refusal);
+        match self.refusal {
+            Some((sequence, refusal))
+                if refusal == Refusal::Invalid || sequence <= self.arrivals.landed() =>
+            {
+                self.refuse(sequence, refusal);
+            }
+            _ => {}
         }
     }
 
@@ -474,9 +477,7 @@ impl QueuePair for SoftQueuePair {
     }
 
     fn set_error(&mut self) {
-        if self.arrivals.ack_due
-            && let Some(main) = &self.main
-        {
+        if let Some(main) = self.main.as_ref().filter(|_| self.arrivals.ack_due) {
             let header = control(Kind::Control, false, 0, self.arrivals.landed());
             self.outflow.send_last(main.socket.as_raw_fd(), &header);
         }

@@ -158,9 +158,10 @@ impl Service {
     /// Forgets what `token` stands for.
     pub(super) fn remove(&self, token: u64) {
         let watched = self.state.lock().watched.remove(&token);
-        if let Some(Watched::Listener { device, .. }) = &watched
-            && let Some(device) = device.upgrade()
-        {
+        let Some(Watched::Listener { device, .. }) = &watched else {
+            return;
+        };
+        if let Some(device) = device.upgrade() {
             self.epoll.remove(device.listener().as_raw_fd());
         }
     }
