@@ -6,6 +6,7 @@ and sends everything between them through the network plugin, ranks that share a
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -82,10 +83,16 @@ class Outcome:
 
 
 def free_port():
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that was free a moment ago, below those that the kernel gives to outgoing
+    connections (from 32768 on): the launch before may have left some of those behind."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def run_ranks(context, name, arguments, ranks, env, limit_s, **options):
