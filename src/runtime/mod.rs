@@ -7,6 +7,7 @@
 
 pub mod control;
 pub mod error;
+pub mod fork;
 pub mod group;
 pub mod interfaces;
 pub mod memory;
@@ -59,7 +60,15 @@ static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 impl Runtime {
     /// The runtime of this process. A failure is tried again at the next call.
     pub fn get() -> Result<&'static Self> {
+        if fork::is_child() {
+            return Err(Error::System(
+                "this process was forked from one that uses NCCL with R2CCL and has none of its \
+                 threads: start it by spawn, or before the first communicator is made"
+                    .into(),
+            ));
+        }
         RUNTIME.get_or_try_init(|| {
+            fork::watch();
             let settings = crate::config::settings();
             REPORTED.call_once(|| {
                 settings.report_complaints();

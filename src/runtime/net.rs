@@ -253,9 +253,9 @@ pub fn close_receive(comm: u64) -> Result<()> {
 
 fn say_goodbye(shared: &Arc<Shared>, count: u64) {
     shared.watch.steward.remove_connection(shared.connection);
-    let (to, from) = (shared.peer_connection, shared.connection);
+    let to = shared.peer_connection;
     // Without a link there is nobody left to tell.
-    let _ = shared.link.send(Frame::Goodbye { to, from, count });
+    let _ = shared.link.send(Frame::Goodbye { to, count });
 }
 
 fn check_size(bytes: usize) -> Result<()> {

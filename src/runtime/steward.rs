@@ -150,8 +150,9 @@ impl ControlHandler for Steward {
             } => {
                 self.deliver(to, News::RegionKey(RegionId(region), rkey));
             }
-            Frame::Goodbye { to, count, .. } => self.deliver(to, News::Goodbye(count)),
-            _ => {}
+            Frame::Goodbye { to, count } => self.deliver(to, News::Goodbye(count)),
+            // The control plane keeps these to itself.
+            Frame::Greeting(_) | Frame::Ack | Frame::Reset { .. } => {}
         }
     }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::error::{Error, Result};
+use super::fork;
 
 /// What an id stands for. The values have the top bit set, which no user-space address has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +222,9 @@ impl<O, S> Table<O, S> {
     }
 
     fn find(&self, id: u64) -> Option<(u16, &Slot<O, S>)> {
+        if fork::is_child() {
+            return None;
+        }
         let id = Id::unpack(id).filter(|id| id.kind == self.kind)?;
         Some((id.index, self.slot(id.index)?))
     }

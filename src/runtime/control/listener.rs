@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::dial::Evidence;
-use super::fork::ClosedInChildren;
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
 use super::strangers::PROOF_TIME;
 use super::system;
 use crate::runtime::error::{Error, Result};
+use crate::runtime::fork::ClosedInChildren;
 
 /// Most addresses that a control plane listens on: as many as a handle carries.
 pub(super) const ADDRESSES_MAX: usize = 3;

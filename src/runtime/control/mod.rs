@@ -7,12 +7,10 @@
 //! process at the address means that the peer is dead.
 //!
 //! Read in this order: this file, [`link`], `steward` (the thread), `session` (one TCP
-//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`,
-//! `fork`.
+//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`.
 
 mod auth;
 mod dial;
-mod fork;
 mod handshake;
 mod linger;
 pub mod link;
@@ -282,48 +280,6 @@ impl Drop for ControlPlane {
         if self.pid == std::process::id() {
             self.stop();
         }
-    }
-}
-
-/// Place of the process's control plane: started at first use, and anew in a forked child, which
-/// has the parent's memory but not its threads.
-pub struct ControlSlot {
-    plane: Mutex<Option<Arc<ControlPlane>>>,
-}
-
-impl ControlSlot {
-    /// An empty place, for a static.
-    #[allow(clippy::new_without_default)]
-    pub const fn new() -> Self {
-        Self {
-            plane: Mutex::new(None),
-        }
-    }
-
-    /// The plane, started with what `make` answers if there is none in this process yet.
-    pub fn get_or_start(
-        &self,
-        make: impl FnOnce() -> Result<(Config, Arc<dyn ControlHandler>)>,
-    ) -> Result<Arc<ControlPlane>> {
-        let mut plane = self.plane.lock();
-        let pid = std::process::id();
-        if let Some(plane) = plane.as_ref().filter(|plane| plane.pid == pid) {
-            return Ok(Arc::clone(plane));
-        }
-        let (config, handler) = make()?;
-        let fresh = ControlPlane::start(config, handler)?;
-        // The parent's plane is not dropped in the child: its locks may be held by threads that
-        // do not exist here.
-        std::mem::forget(plane.replace(Arc::clone(&fresh)));
-        Ok(fresh)
-    }
-
-    /// The plane, if it was started in this process.
-    pub fn get(&self) -> Option<Arc<ControlPlane>> {
-        self.plane
-            .lock()
-            .clone()
-            .filter(|plane| plane.pid == std::process::id())
     }
 }
 

@@ -9,7 +9,7 @@ use r2ccl_core::wire::hello::{HELLO_BYTES, Hello};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::auth::Key;
-use super::fork::ClosedInChildren;
+use crate::runtime::fork::ClosedInChildren;
 
 /// Bytes taken from a socket at a time.
 const READ_BYTES: usize = 16 * 1024;

@@ -19,10 +19,7 @@ const OPEN: u8 = 16;
 const ACCEPT: u8 = 17;
 const REFUSE: u8 = 18;
 const REGION_KEY: u8 = 19;
-const REGION_GONE: u8 = 20;
-const GOODBYE: u8 = 21;
-const GOODBYE_ACK: u8 = 22;
-const UNKNOWN: u8 = 23;
+const GOODBYE: u8 = 20;
 
 impl Frame {
     /// Kind on the wire.
@@ -35,10 +32,7 @@ impl Frame {
             Self::Accept(_) => ACCEPT,
             Self::Refuse { .. } => REFUSE,
             Self::RegionKey { .. } => REGION_KEY,
-            Self::RegionGone { .. } => REGION_GONE,
             Self::Goodbye { .. } => GOODBYE,
-            Self::GoodbyeAck { .. } => GOODBYE_ACK,
-            Self::Unknown { .. } => UNKNOWN,
         }
     }
 
@@ -71,20 +65,10 @@ impl Frame {
                 out.push(*nic);
                 put_u32(&mut out, *rkey);
             }
-            Self::RegionGone { to, region } => {
-                put_u64(&mut out, *to);
-                put_u32(&mut out, *region);
-            }
-            Self::Goodbye { to, from, count } => {
-                put_u64(&mut out, *to);
-                put_u64(&mut out, *from);
-                put_u64(&mut out, *count);
-            }
-            Self::GoodbyeAck { to, count } => {
+            Self::Goodbye { to, count } => {
                 put_u64(&mut out, *to);
                 put_u64(&mut out, *count);
             }
-            Self::Unknown { to } => put_u64(&mut out, *to),
         }
         if out.len() > BODY_BYTES_MAX {
             return Err(FrameError::TooLarge(out.len()));
@@ -95,7 +79,7 @@ impl Frame {
     /// Reads a body of the given kind; every byte of it must belong to the frame.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body);
-        let known = matches!(kind, GREETING..=RESET | OPEN..=UNKNOWN);
+        let known = matches!(kind, GREETING..=RESET | OPEN..=GOODBYE);
         if !known {
             return Err(FrameError::UnknownKind(kind));
         }
@@ -127,20 +111,10 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Option<Frame> {
             nic: reader.u8()?,
             rkey: reader.u32()?,
         },
-        REGION_GONE => Frame::RegionGone {
-            to: reader.u64()?,
-            region: reader.u32()?,
-        },
         GOODBYE => Frame::Goodbye {
             to: reader.u64()?,
-            from: reader.u64()?,
             count: reader.u64()?,
         },
-        GOODBYE_ACK => Frame::GoodbyeAck {
-            to: reader.u64()?,
-            count: reader.u64()?,
-        },
-        UNKNOWN => Frame::Unknown { to: reader.u64()? },
         _ => return None,
     })
 }

@@ -77,33 +77,12 @@ pub enum Frame {
         /// Remote key of the region on that NIC.
         rkey: u32,
     },
-    /// The region is no more; no new credit will name it.
-    RegionGone {
-        /// Connection id of the sending side.
-        to: u64,
-        /// Region as credits named it.
-        region: u32,
-    },
     /// This end closes.
     Goodbye {
-        /// Connection id of the receiver of this frame; 0 if it never told one.
+        /// Connection id of the other end.
         to: u64,
-        /// Connection id of the closing end, to which the answer goes.
-        from: u64,
         /// Messages sent (from the sending side) or delivered (from the receiving side).
         count: u64,
-    },
-    /// Answer to [`Frame::Goodbye`]: closed here as well.
-    GoodbyeAck {
-        /// Connection id of the end that closes.
-        to: u64,
-        /// The answering end's own count.
-        count: u64,
-    },
-    /// Answer to a frame whose `to` names no connection: it is closed already.
-    Unknown {
-        /// Connection id of the end that asked.
-        to: u64,
     },
 }
 

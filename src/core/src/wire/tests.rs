@@ -200,10 +200,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             nic,
             rkey
         }),
-        any::<(u64, u32)>().prop_map(|(to, region)| Frame::RegionGone { to, region }),
-        any::<(u64, u64, u64)>().prop_map(|(to, from, count)| Frame::Goodbye { to, from, count }),
-        ids().prop_map(|(to, count)| Frame::GoodbyeAck { to, count }),
-        any::<u64>().prop_map(|to| Frame::Unknown { to }),
+        ids().prop_map(|(to, count)| Frame::Goodbye { to, count }),
     ]
 }
 

@@ -198,11 +198,7 @@ fn a_flipped_bit_ends_the_connection_and_loses_nothing() {
 #[test]
 fn a_forged_goodbye_is_not_heard() {
     let (a, b) = (Node::new("a"), Node::new("b"));
-    let forged = Frame::Goodbye {
-        to: 1,
-        from: 2,
-        count: 3,
-    };
+    let forged = Frame::Goodbye { to: 1, count: 3 };
     let body = forged.encode().expect("encoded");
     let length = (HEADER_BYTES + body.len() + 16) as u32;
     let header = Header {

@@ -89,7 +89,7 @@ impl Recorder {
     /// Numbers of the frames made with [`numbered`] that came so far.
     pub(super) fn numbers(&self) -> Vec<u64> {
         let number = |(_, frame): &(u64, Frame)| match frame {
-            Frame::Unknown { to } => Some(*to),
+            Frame::Goodbye { to: 0, count } => Some(*count),
             _ => None,
         };
         self.events
@@ -114,14 +114,17 @@ impl Recorder {
 }
 
 /// A frame that makes the recorder panic.
-pub(super) const PANIC: Frame = Frame::RegionGone {
+pub(super) const PANIC: Frame = Frame::Goodbye {
     to: u64::MAX,
-    region: 0xdead,
+    count: 0xdead,
 };
 
 /// A frame with a number.
 pub(super) fn numbered(number: u64) -> Frame {
-    Frame::Unknown { to: number }
+    Frame::Goodbye {
+        to: 0,
+        count: number,
+    }
 }
 
 /// A plane with its handler.

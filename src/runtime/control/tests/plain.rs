@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::kit::{Node, PANIC, config, connections, numbered, wait_until};
-use crate::runtime::control::{ControlPlane, ControlSlot};
+use crate::runtime::control::ControlPlane;
 use crate::runtime::error::Error;
 
 #[test]
@@ -156,18 +156,4 @@ fn a_panic_of_the_handler_ends_neither_link_nor_steward() {
     link.send(numbered(1)).expect("sent");
     b.recorder.wait_frames(1);
     assert_eq!(b.recorder.numbers(), [1]);
-}
-
-#[test]
-fn a_slot_starts_its_plane_once() {
-    static SLOT: ControlSlot = ControlSlot::new();
-    assert!(SLOT.get().is_none());
-    let recorder = Arc::new(super::kit::Recorder::default());
-    let make = || Ok((config("a"), recorder.clone() as Arc<_>));
-    let first = SLOT.get_or_start(make).expect("a plane");
-    let second = SLOT
-        .get_or_start(|| unreachable!("it was started"))
-        .expect("a plane");
-    assert!(Arc::ptr_eq(&first, &second));
-    first.stop();
 }
