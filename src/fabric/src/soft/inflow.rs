@@ -18,8 +18,8 @@ use super::wire::{HEADER_BYTES, Header, Kind, Refusal, padding};
 /// the kernel's own copy tears words at the borders of its buffers (seen on Linux 6.18 by the
 /// conformance list); larger writes go straight to their destination.
 pub(super) const POLLED_BYTES_MAX: usize = 614_400;
-/// So much must be missing to leave the stage out: then the system calls that find out how many
-/// whole words are there cost less than the copy.
+/// So much must be missing to leave the stage out: for less, one system call that takes in what
+/// follows too costs less than the copy.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// After a write that goes straight another one is expected, and only so many bytes are staged.
 const STAGE_AFTER_LARGE_BYTES: usize = 4 * 1024;
@@ -62,7 +62,7 @@ struct Payload {
     address: u64,
     missing: usize,
     padding: usize,
-    /// It may go straight to its destination.
+    /// Nobody watches it word by word: it may go straight to its destination.
     direct: bool,
 }
 
@@ -176,7 +176,11 @@ impl Inflow {
             return Ok(true);
         };
         let staged = self.end - self.start;
-        let bytes = whole_words(payload.address, staged, payload.missing);
+        let bytes = if payload.direct {
+            staged.min(payload.missing)
+        } else {
+            whole_words(payload.address, staged, payload.missing)
+        };
         if bytes > 0 {
             let _usage = payload.region.enter().ok_or(Refusal::Access)?;
             // SAFETY: the sink has checked that the destination lies in the region, which stays
@@ -219,11 +223,7 @@ impl Inflow {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let staged = self.end;
-        let limit = match &self.payload {
-            // Bytes of a torn word wait in the stage: complete the word, then go on directly.
-            Some(payload) if payload.skips_stage() => 8,
-            _ => self.stage_limit.max(HEADER_BYTES),
-        };
+        let limit = self.stage_limit.max(HEADER_BYTES);
         let wanted = limit.max(staged + 1).min(self.stage.len()) - staged;
         let room = &mut self.stage[staged..staged + wanted];
         let mut buffers = [sys::buffer(room.as_ptr(), room.len())];
@@ -240,31 +240,24 @@ impl Inflow {
         }))
     }
 
-    /// Receives into the destination, and what follows the payload into the empty stage.
+    /// Receives into the destination, and what follows the payload into the empty stage. It takes
+    /// all that is there, halves of words too: what stays in the socket holds its window closed.
     fn fill_direct(
         &mut self,
         socket: RawFd,
         sink: &mut impl Sink,
     ) -> Result<io::Result<Filled>, Refusal> {
-        let available = match sys::readable(socket) {
-            Ok(available) => available,
-            Err(error) => return Ok(Err(error)),
-        };
         let Some(payload) = &self.payload else {
             return Ok(Ok(Filled::All));
         };
-        let direct = whole_words(payload.address, available, payload.missing);
-        if direct == 0 {
-            let ended = sys::hung_up(socket);
-            return Ok(Ok(if ended { Filled::Closed } else { Filled::All }));
-        }
-        let behind = (available - direct).min(STAGE_AFTER_LARGE_BYTES);
-        let behind = if direct == payload.missing { behind } else { 0 };
+        let direct = payload.missing.min(BYTES_PER_CALL);
+        let ends = direct == payload.missing;
+        let behind = if ends { STAGE_AFTER_LARGE_BYTES } else { 0 };
         let mut buffers = [
             sys::buffer(payload.address as *const u8, direct),
             sys::buffer(self.stage.as_ptr(), behind),
         ];
-        let count = if behind > 0 { 2 } else { 1 };
+        let count = if ends { 2 } else { 1 };
         let received = {
             let _usage = payload.region.enter().ok_or(Refusal::Access)?;
             // SAFETY: the sink has checked that the destination lies in the region, which stays
@@ -280,7 +273,7 @@ impl Inflow {
         self.advance(landed, sink)?;
         Ok(Ok(match received {
             0 => Filled::Closed,
-            bytes if bytes == available => Filled::All,
+            bytes if bytes < direct + behind => Filled::All,
             bytes => Filled::Some(bytes),
         }))
     }
@@ -306,16 +299,4 @@ fn whole_words(address: u64, available: usize, missing: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_never_torn() {
-        assert_eq!(whole_words(0x1000, 100, 100), 100);
-        assert_eq!(whole_words(0x1000, 107, 100), 100);
-        assert_eq!(whole_words(0x1000, 99, 100), 96);
-        assert_eq!(whole_words(0x1003, 4, 100), 0);
-        assert_eq!(whole_words(0x1003, 5, 100), 5);
-        assert_eq!(whole_words(0x1003, 14, 100), 13);
-    }
-}
+mod tests;

@@ -69,27 +69,6 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Bytes that can be received now.
-pub(super) fn readable(socket: RawFd) -> io::Result<usize> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: FIONREAD writes one int.
-    if unsafe { libc::ioctl(socket, libc::FIONREAD, &mut bytes) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(usize::try_from(bytes).unwrap_or(0))
-}
-
-/// Whether the other end has closed or the connection is broken, with or without data left.
-pub(super) fn hung_up(socket: RawFd) -> bool {
-    let mut entry = libc::pollfd {
-        fd: socket,
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
-    // SAFETY: one entry is passed, and it lives for the call.
-    unsafe { libc::poll(&mut entry, 1, 0) > 0 }
-}
-
 /// Whether bytes have been under way, unacknowledged by the other host, for `limit` or longer.
 pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
     // SAFETY: an all-zero tcp_info is valid; the kernel fills as much as it knows of.
@@ -114,11 +93,11 @@ pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
 pub(super) fn open(address: IpAddr, mtu: u32) -> io::Result<Socket> {
     let domain = Domain::for_address(SocketAddr::new(address, 0));
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    // Segments of whole words: then payloads rarely have to wait for the rest of a word.
+    // Segments of whole words: then the stage rarely has to wait for the rest of a word.
     let headers: u32 = if address.is_ipv4() { 40 } else { 60 };
     let data = mtu.saturating_sub(headers + TIMESTAMP_BYTES) & !7;
     if data > 0 {
-        // A hint: without it receiving takes a few more system calls.
+        // A hint: without it receiving takes a little longer.
         let _ = socket.set_tcp_mss(data + TIMESTAMP_BYTES);
     }
     socket.bind(&SockAddr::from(SocketAddr::new(address, 0)))?;
