@@ -1,6 +1,6 @@
 //! Which connections belong to one communicator, so that an error stops all of them.
 //!
-//! PROTOCOL R24: when one connection of a communicator has reported an error, the others of this
+//! PROTOCOL R21: when one connection of a communicator has reported an error, the others of this
 //! process stop sending; a rank that went on could let a peer finish a collective with wrong data.
 //! NCCL names the communicator only from ABI v11 on, but in every version one service thread makes
 //! all connections of a rank, and no other rank's. So the thread that makes a connection stands for
@@ -49,6 +49,7 @@ impl Group {
 mod tests {
     use super::*;
 
+    /// PROTOCOL R21.
     #[test]
     fn connections_made_by_one_thread_fail_together_and_the_next_life_starts_clean() {
         let first = Group::current();

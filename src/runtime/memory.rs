@@ -1,7 +1,7 @@
 //! Registrations: one per device and buffer, shared by all connections that name the same buffer.
 //!
 //! NCCL registers its big shared pool on every connection again, so a registration is counted and
-//! made once. An entry without references is dropped at once (PROTOCOL R17): CUDA may map other
+//! made once. An entry without references is dropped at once (PROTOCOL R23): CUDA may map other
 //! pages at the same address, and a kept entry would then name the wrong memory.
 
 use std::collections::HashMap;

@@ -123,7 +123,7 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
 }
 
 /// Ends a registration: when this has returned, no byte of the buffer is read or written through
-/// us. With requests open on it the connection stops first (PROTOCOL R16), since NCCL frees the
+/// us. With requests open on it the connection stops first (PROTOCOL R24), since NCCL frees the
 /// memory right after, also when it aborts.
 pub fn deregister(comm: u64, mr: u64) -> Result<()> {
     let removed = match Kind::of(comm) {
@@ -242,7 +242,7 @@ pub fn close_send(comm: u64) -> Result<()> {
     Ok(())
 }
 
-/// Closes a receiving side, after its last count is on the way (PROTOCOL R10).
+/// Closes a receiving side, after its last count is on the way (PROTOCOL R25).
 pub fn close_receive(comm: u64) -> Result<()> {
     let (mut connection, shared) = RECEIVES.remove(comm).ok_or_else(unknown_connection)?;
     connection.progress();
@@ -268,7 +268,8 @@ fn check_size(bytes: usize) -> Result<()> {
 }
 
 /// Runs one call on a connection, as its owner. A call that panics leaves the mark behind: what
-/// state the connection is in nobody knows then, so every later call on it is refused.
+/// state the connection is in nobody knows then, so every later call on it is refused
+/// (PROTOCOL R28).
 fn drive<O: Driven, R>(
     table: &'static Table<O, Shared>,
     comm: u64,

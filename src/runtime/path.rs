@@ -127,7 +127,7 @@ impl Path {
     }
 }
 
-/// Whether a failure lies with the request and not with the path (PROTOCOL R23): a bad key, length
+/// Whether a failure lies with the request and not with the path (PROTOCOL R22): a bad key, length
 /// or bound would fail on every other path as well.
 pub fn is_request_error(status: Status) -> bool {
     matches!(

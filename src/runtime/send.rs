@@ -120,7 +120,7 @@ impl SendConnection {
     }
 
     /// Error that ends the connection, if there is one. Whoever asks has read the receiver's last
-    /// word before: what it has confirmed is done, whatever has happened since.
+    /// word before (PROTOCOL R27): what it has confirmed is done, whatever has happened since.
     fn check(&mut self) -> Result<()> {
         self.shared.group_failure()?;
         if self.fate.is_quiet() {

@@ -216,7 +216,7 @@ impl Shared {
     }
 
     /// Says at the end of a call whether work is left that only polling pushes out. NCCL may never
-    /// call again (PROTOCOL R9), so the steward then watches the connection.
+    /// call again (PROTOCOL R26), so the steward then watches the connection.
     pub fn note_backlog(&self, backlog: bool) {
         let watch = &self.watch;
         if watch.backlog.load(Ordering::Relaxed) != backlog {

@@ -2,9 +2,9 @@
 //!
 //! NCCL keeps what we give it as `void*` and may hand back anything: a closed connection, a request
 //! that is long done, a pointer of its own. So ids are numbers that are looked up, never addresses
-//! that are followed. An id names its kind, so that one for a listener is no connection.
+//! that are followed (PROTOCOL R20). An id names its kind: one for a listener is no connection.
 //!
-//! Each connection has one owner at a time (PROTOCOL R20): the data path takes the owner's lock
+//! Each connection has one owner at a time (PROTOCOL R19): the data path takes the owner's lock
 //! with one uncontended compare-and-swap, and somebody who comes while it is taken is told "not
 //! now". What other threads need while data moves (registrations, the inbox) lies in the shared
 //! part, which has a lock of its own.
@@ -269,6 +269,7 @@ mod tests {
         Table::new(Kind::Send)
     }
 
+    /// PROTOCOL R20.
     #[test]
     fn a_closed_id_stays_unknown_when_its_slot_is_used_again() {
         let table = table();
@@ -285,6 +286,7 @@ mod tests {
         assert_eq!(*table.own(second).unwrap(), 2);
     }
 
+    /// PROTOCOL R20.
     #[test]
     fn foreign_numbers_are_unknown() {
         let table = table();
@@ -303,6 +305,7 @@ mod tests {
         }
     }
 
+    /// PROTOCOL R19.
     #[test]
     fn a_second_driver_is_told_not_now() {
         let table = table();

@@ -2,7 +2,8 @@
 //!
 //! Each process has one random secret; its handles carry it to the peers over NCCL's bootstrap.
 //! Both nonces of a handshake go into the keys of a connection, one key a direction, and the MAC
-//! of a record covers its number on the connection: a record recorded elsewhere never fits.
+//! of a record covers its number on the connection: a record recorded elsewhere never fits
+//! (PROTOCOL R32).
 
 use r2ccl_core::wire::frame::MAC_BYTES;
 use r2ccl_core::wire::hello::{HELLO_BYTES, HELLO_CHECKED_BYTES, NONCE_BYTES};

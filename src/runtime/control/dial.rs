@@ -1,4 +1,4 @@
-//! Dialling a peer, again and again, and the verdict when it does not answer.
+//! Dialling a peer, again and again, and the verdict when it does not answer (PROTOCOL R31).
 
 use std::collections::HashMap;
 use std::io;

@@ -1,10 +1,10 @@
 //! From a TCP connection to a session: hello, reply, greetings, and which of two sessions stays.
 //!
-//! Both processes may dial at the same time, and each may lose a session before the other notices.
-//! Of two sessions of one link the one with the higher round stays; in the same round the newer
-//! one if one side dialled both, else the one that the lower instance dialled. Both sides decide
-//! by what both know, so they agree, in whatever order the handshakes end. Frames are resent
-//! until acknowledged, so that a change of sessions loses none.
+//! Both processes may dial at the same time, and each may lose a session before the other notices;
+//! one session stays (PROTOCOL R30). Of two sessions of one link the one with the higher round
+//! stays; in the same round the newer one if one side dialled both, else the one that the lower
+//! instance dialled. Both sides decide by what both know, so they agree, in whatever order the
+//! handshakes end. Frames are resent until acknowledged, so that a change of sessions loses none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -79,6 +79,7 @@ impl Drop for Wait<'_> {
 mod tests {
     use super::*;
 
+    /// PROTOCOL R25.
     #[test]
     fn waits_share_one_budget_that_comes_back() {
         let linger = Linger::default();

@@ -1,5 +1,5 @@
 //! A link: everything that this process and one peer process say to each other, in order and once,
-//! over whichever TCP connection stands at the moment.
+//! over whichever TCP connection stands at the moment (PROTOCOL R29).
 
 use std::collections::VecDeque;
 use std::fmt;

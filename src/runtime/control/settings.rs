@@ -1,4 +1,4 @@
-//! Settings that both ends of a connection must share.
+//! Settings that both ends of a connection must share (PROTOCOL R33).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! What keeps strangers cheap: few of them at a time, not for long, and one line of log.
+//! What keeps strangers cheap (PROTOCOL R32): few of them at a time, not for long, and one line of
+//! log.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

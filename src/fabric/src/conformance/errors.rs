@@ -39,7 +39,7 @@ fn expect_remote_access(fixture: &dyn Fixture, mut a: End, mut b: End, bad: Send
     assert!(b.memory.holds_only(0x11), "the refused write has landed");
 }
 
-/// A key that nobody has given out is refused at the target.
+/// PROTOCOL R35. A key that nobody has given out is refused at the target.
 pub(super) fn wrong_remote_keys_are_refused(fixture: &dyn Fixture) {
     for bytes in [16, 300_000] {
         let (a, b) = pair(fixture, 300_000);
@@ -52,7 +52,7 @@ pub(super) fn wrong_remote_keys_are_refused(fixture: &dyn Fixture) {
     }
 }
 
-/// Bytes before and behind the region are refused at the target.
+/// PROTOCOL R35. Bytes before and behind the region are refused at the target.
 pub(super) fn remote_bounds_are_checked(fixture: &dyn Fixture) {
     for (address, bytes) in [
         (u64::MAX, 16), // one below the region
@@ -76,7 +76,8 @@ pub(super) fn remote_bounds_are_checked(fixture: &dyn Fixture) {
     }
 }
 
-/// A region without the right to remote writes is refused at the target, even by its own key.
+/// PROTOCOL R35. A region without the right to remote writes is refused at the target, even by its
+/// own key.
 pub(super) fn regions_for_local_use_are_not_written(fixture: &dyn Fixture) {
     let (a, b) = pair(fixture, 64);
     let address = b.memory.address() as *mut u8;
@@ -196,8 +197,8 @@ pub(super) fn an_error_leaves_other_queue_pairs_alone(fixture: &dyn Fixture) {
     assert_eq!(good_a.sent(), [(5, Status::Success)]);
 }
 
-/// On an error all outstanding work completes as flushed: sends, unsignalled ones too, in posting
-/// order, and receives.
+/// PROTOCOL R36. On an error all outstanding work completes as flushed: sends, unsignalled ones too,
+/// in posting order, and receives.
 pub(super) fn an_error_flushes_everything(fixture: &dyn Fixture) {
     let (mut a, mut b) = pair(fixture, 1 << 20);
     a.queue_pair.post_receives(5).expect("receives");
@@ -235,7 +236,7 @@ pub(super) fn an_error_flushes_everything(fixture: &dyn Fixture) {
     assert!(ids.eq(0..20), "posting order");
 }
 
-/// A queue pair in error takes no posts.
+/// PROTOCOL R36. A queue pair in error takes no posts.
 pub(super) fn posting_after_an_error_is_refused(fixture: &dyn Fixture) {
     let (mut a, b) = pair(fixture, 64);
     a.queue_pair.set_error();

@@ -383,8 +383,8 @@ pub(super) fn many_queue_pairs_share_a_device(fixture: &dyn Fixture) {
     }
 }
 
-/// Whoever watches the destination sees aligned words change as a whole, and never sees a word of
-/// a 128-byte line before those below it.
+/// PROTOCOL R37. Whoever watches the destination sees aligned words change as a whole, and never
+/// sees a word of a 128-byte line before those below it.
 pub(super) fn aligned_words_are_never_torn(fixture: &dyn Fixture) {
     // One step of NCCL's LL128 protocol, the largest message that a GPU polls.
     let most = 4_800 * 128;

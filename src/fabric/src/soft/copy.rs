@@ -1,4 +1,4 @@
-//! Copying small payloads to where a GPU or another core may be polling them.
+//! Copying small payloads to where a GPU or another core may be polling them (PROTOCOL R37).
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

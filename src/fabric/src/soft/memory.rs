@@ -1,4 +1,5 @@
-//! Registered memory of a device: keys, bounds, rights, and the end of a registration.
+//! Registered memory of a device: keys, bounds and rights (PROTOCOL R35), and the end of a
+//! registration (PROTOCOL R38).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

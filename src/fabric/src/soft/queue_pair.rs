@@ -1,4 +1,5 @@
-//! One end of a reliable connection over TCP.
+//! One end of a reliable connection over TCP. Its errors are final and told (PROTOCOL R36), and its
+//! fence holds at once (PROTOCOL R38).
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The one thread of the process that accepts and dials sockets and watches links.
 //!
 //! Only events wake it, and deadlines of connections that are being made. Who connects must say a
-//! right hello within a short time; strangers are bounded in number and cost nobody else anything.
+//! right hello within a short time; strangers are bounded in number and cost nobody else anything
+//! (PROTOCOL R39).
 
 use std::collections::HashMap;
 use std::io;

@@ -70,6 +70,7 @@ fn works(device: &SoftDevice) {
     assert_eq!((done[0].id, done[0].status), (7, Status::Success));
 }
 
+/// PROTOCOL R39.
 #[test]
 fn strangers_are_dropped_and_hurt_nobody() {
     let device = device(1);
@@ -206,6 +207,7 @@ fn frame(header: Header, payload: usize) -> Vec<u8> {
     bytes
 }
 
+/// PROTOCOL R39.
 #[test]
 fn garbage_on_the_main_socket_fails_its_queue_pair_only() {
     type Spoil = fn(&mut Header);
@@ -242,6 +244,7 @@ fn garbage_on_the_main_socket_fails_its_queue_pair_only() {
     victim.expect_failure("refusal of nothing", &frame(refusal, 0), &[]);
 }
 
+/// PROTOCOL R39.
 #[test]
 fn garbage_on_a_lane_fails_its_queue_pair_only() {
     type Spoil = fn(&mut Header);

@@ -67,6 +67,7 @@ proptest! {
     }
 }
 
+/// PROTOCOL R29.
 #[test]
 fn a_storm_of_cuts_is_survived() {
     let (a, b) = (Node::new("a"), Node::new("b"));

@@ -36,6 +36,7 @@ fn assert_death(victim: &Node, witness: &Node, link: &Arc<Link>) {
         .wait(|events| (events.downs.len() == 1).then_some(()));
 }
 
+/// PROTOCOL R31.
 #[test]
 fn death_of_the_dialled_side_is_seen_at_once() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -46,6 +47,7 @@ fn death_of_the_dialled_side_is_seen_at_once() {
     assert_death(&b, &a, &link);
 }
 
+/// PROTOCOL R31.
 #[test]
 fn death_of_the_dialling_side_is_seen_at_once() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -81,6 +83,7 @@ impl Drop for IdleChild {
     }
 }
 
+/// PROTOCOL R34.
 #[test]
 fn death_is_seen_although_a_forked_child_lives_on() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -93,6 +96,7 @@ fn death_is_seen_although_a_forked_child_lives_on() {
     drop(child);
 }
 
+/// PROTOCOL R31.
 #[test]
 fn a_cut_is_not_death() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -111,6 +115,7 @@ fn a_cut_is_not_death() {
     assert_eq!((link.error(), a.link(&b).error()), (None, None));
 }
 
+/// PROTOCOL R31.
 #[test]
 fn a_peer_that_never_answers_is_lost_in_the_end() {
     let mut settings = config("a");
@@ -131,6 +136,7 @@ fn a_peer_that_never_answers_is_lost_in_the_end() {
     assert!(a.link(&b).error().is_none(), "a lost link is begun anew");
 }
 
+/// PROTOCOL R31.
 #[test]
 fn another_process_at_the_address_is_told_apart() {
     let mut settings = config("a");
@@ -185,6 +191,7 @@ fn whoever_was_taken_for_dead_is_told() {
     );
 }
 
+/// PROTOCOL R33.
 #[test]
 fn differing_settings_are_named_on_both_sides() {
     let mut settings = config("b");
@@ -214,6 +221,7 @@ fn differing_settings_are_named_on_both_sides() {
     ));
 }
 
+/// PROTOCOL R33.
 #[test]
 fn differing_versions_are_named_on_both_sides() {
     let mut settings = config("b");

@@ -38,6 +38,7 @@ fn assert_unharmed(a: &Node, b: &Node, number: u64) {
     b.recorder.wait_frames(before.1 + 1);
 }
 
+/// PROTOCOL R32.
 #[test]
 fn a_stray_request_is_turned_away() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -59,6 +60,7 @@ fn a_stray_request_is_turned_away() {
     assert_eq!(b.plane.counters().reconnects, 0);
 }
 
+/// PROTOCOL R32.
 #[test]
 fn silent_connections_are_few_and_do_not_stay() {
     let node = Node::new("a");
@@ -69,6 +71,7 @@ fn silent_connections_are_few_and_do_not_stay() {
     assert_eq!(node.plane.counters().strangers, 1);
 }
 
+/// PROTOCOL R32.
 #[test]
 fn half_open_connections_by_the_thousand_cost_nothing() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
@@ -95,6 +98,7 @@ fn half_open_connections_by_the_thousand_cost_nothing() {
     drop(strangers);
 }
 
+/// PROTOCOL R32.
 #[test]
 fn a_hello_without_the_secret_gets_no_answer() {
     let node = Node::new("a");
@@ -163,6 +167,7 @@ fn behind_proxy(a: &Node, b: &Node, meddle: Arc<Meddle>) -> Arc<crate::runtime::
     a.plane.link(&handle).expect("a link")
 }
 
+/// PROTOCOL R32.
 #[test]
 fn a_flipped_bit_ends_the_connection_and_loses_nothing() {
     for position in [0, 6, 20, 70, 100, 200, 300, 500, 1000] {
@@ -195,6 +200,7 @@ fn a_flipped_bit_ends_the_connection_and_loses_nothing() {
     }
 }
 
+/// PROTOCOL R32.
 #[test]
 fn a_forged_goodbye_is_not_heard() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -225,6 +231,7 @@ fn a_forged_goodbye_is_not_heard() {
     assert_eq!(b.plane.counters().forged, 1);
 }
 
+/// PROTOCOL R32.
 #[test]
 fn a_recording_is_not_heard_again() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -317,6 +324,7 @@ fn put_numbered(session: &mut Session, sequence: u64) {
     session.put_record(frame.kind(), sequence, 0, &frame.encode().expect("encoded"));
 }
 
+/// PROTOCOL R29.
 #[test]
 fn a_frame_that_comes_again_is_dropped_and_a_gap_ends_the_session() {
     let node = Node::new("a");

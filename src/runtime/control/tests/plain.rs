@@ -41,6 +41,7 @@ fn frames_go_both_ways_over_one_connection() {
     });
 }
 
+/// PROTOCOL R30.
 #[test]
 fn crossing_dials_leave_one_connection_and_lose_nothing() {
     for _ in 0..20 {
@@ -98,6 +99,7 @@ fn ticks_come_when_asked_for() {
         .wait(|events| (events.ticks == 4).then_some(()));
 }
 
+/// PROTOCOL R25.
 #[test]
 fn flush_waits_for_the_peer_and_no_longer_than_told() {
     let (a, b) = (Node::new("a"), Node::new("b"));
@@ -148,6 +150,7 @@ fn a_queue_has_a_bound() {
     assert_eq!(refused, Some(65_536));
 }
 
+/// PROTOCOL R28.
 #[test]
 fn a_panic_of_the_handler_ends_neither_link_nor_steward() {
     let (a, b) = (Node::new("a"), Node::new("b"));
