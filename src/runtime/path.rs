@@ -18,6 +18,8 @@ pub struct Path {
     queue_pair: Box<dyn QueuePair>,
     chain: Vec<SendWork>,
     completions: [Completion; CHAIN_MAX],
+    /// The send queue had no room for the whole chain.
+    is_stuck: bool,
     failure: Option<Status>,
     /// Credits and counter of this generation; on the sending side only.
     pub ring: Option<Ring>,
@@ -37,6 +39,7 @@ impl Path {
             queue_pair,
             chain: Vec::with_capacity(CHAIN_MAX),
             completions: [Completion::EMPTY; CHAIN_MAX],
+            is_stuck: false,
             failure: None,
             ring,
         }
@@ -61,6 +64,7 @@ impl Path {
     /// Posts the chain; what the send queue has no room for stays for the next call. Returns
     /// whether all of it went out.
     pub fn post(&mut self) -> bool {
+        self.is_stuck = false;
         if self.chain.is_empty() {
             return true;
         }
@@ -78,7 +82,8 @@ impl Path {
                 self.chain.clear();
             }
         }
-        self.chain.is_empty()
+        self.is_stuck = !self.chain.is_empty();
+        !self.is_stuck
     }
 
     /// Polls the queue pair once and calls `on_completion` for each success; a failure is kept.
@@ -115,7 +120,7 @@ impl Path {
 
     /// Whether somebody must call again for posted work to leave this host.
     pub fn has_backlog(&self) -> bool {
-        self.failure.is_none() && (!self.chain.is_empty() || self.queue_pair.has_backlog())
+        self.failure.is_none() && (self.is_stuck || self.queue_pair.has_backlog())
     }
 
     fn fail(&mut self, status: Status) {

@@ -45,6 +45,7 @@ pub struct ReceiveConnection {
     /// Receives that NCCL has not been told the end of, by the sequence of their first buffer.
     open: Box<[Option<OpenReceive>; WINDOW]>,
     fate: Fate,
+    open_count: usize,
     in_call: bool,
 }
 
@@ -66,6 +67,7 @@ impl ReceiveConnection {
             peer_ring,
             open: Box::new([None; WINDOW]),
             fate: Fate::default(),
+            open_count: 0,
             in_call: false,
         }
     }
@@ -90,7 +92,8 @@ impl ReceiveConnection {
                 count: buffers.len(),
                 regions,
             });
-            self.transmit();
+            self.open_count += 1;
+            self.gather();
         }
         Ok(first)
     }
@@ -109,9 +112,13 @@ impl ReceiveConnection {
             *size = u64::from(self.core.bytes(open.first.plus(index as u64)));
         }
         self.open[open.first.slot()] = None;
+        self.open_count -= 1;
         self.core
             .release(open.first, open.count)
             .map_err(|error| Error::Internal(format!("{}: {error}", self.shared.label)))?;
+        if self.open_count == 0 {
+            self.flush();
+        }
         Ok(Some(Received {
             count: open.count,
             bytes,
@@ -120,8 +127,9 @@ impl ReceiveConnection {
 
     fn drive(&mut self) {
         self.shared.note_poll();
+        self.flush();
         self.poll_arrivals();
-        self.transmit();
+        self.gather();
         self.read_inbox();
         if let Some(status) = self.path.failure() {
             self.fate.on_path_failure(status);
@@ -160,20 +168,28 @@ impl ReceiveConnection {
         }
     }
 
-    fn transmit(&mut self) {
+    /// Collects credits and counters for the next chain. They wait for the next call, which NCCL
+    /// owes as long as a receive is open, and so share a doorbell; with the last receive they go
+    /// out at once (PROTOCOL R9), since NCCL may never call again.
+    fn gather(&mut self) {
         loop {
             while self.path.has_room() {
                 let Some(write) = self.core.poll_transmit() else {
-                    break;
+                    return;
                 };
                 let work = self.work(&write);
                 self.path.push(work);
             }
-            let was_full = self.path.is_full();
-            if !self.path.post() || !was_full {
-                break;
+            if self.path.failure().is_some() || !self.path.post() {
+                return;
             }
         }
+    }
+
+    /// Posts what has been collected.
+    fn flush(&mut self) {
+        self.gather();
+        self.path.post();
         self.shared.note_backlog(self.path.has_backlog());
     }
 
@@ -245,6 +261,7 @@ impl ReceiveConnection {
 impl Driven for ReceiveConnection {
     fn progress(&mut self) {
         self.drive();
+        self.flush();
     }
 
     fn uses(&self, region: RegionId) -> bool {
