@@ -14,7 +14,7 @@ use crate::{locate, units};
 /// NICs, and channels: one each.
 const NICS: usize = 4;
 /// Rate of each NIC as the plugin is told, and in Gb/s.
-const RATE: (&str, f64) = ("500M", 0.5);
+const RATE: (&str, f64) = ("200M", 0.2);
 /// Bytes of the vector that is summed: large enough to keep four NICs busy, small enough that many
 /// rounds fit into the time.
 const VECTOR: u64 = 4 << 20;
@@ -109,7 +109,7 @@ const INTRODUCTION: &str = "\
 What happens here: two processes play two hosts with a GPU each. They do what training does after
 every step, an all-reduce: both hold a vector of 32-bit numbers, and both end up with the sum. The
 data goes through the plugin by the same calls that NCCL makes. Each host has four network cards
-(NICs) made of software, which pass data over TCP on this machine and are limited to 0.5 Gb/s each,
+(NICs) made of software, which pass data over TCP on this machine and are limited to 0.2 Gb/s each,
 so that one can see the load spread. Below is what host 0 receives, by NIC, in Gb/s:
 ";
 
