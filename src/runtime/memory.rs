@@ -275,6 +275,34 @@ mod tests {
         }
     }
 
+    /// PROTOCOL R23.
+    #[test]
+    fn the_last_users_end_is_the_end_of_a_registration() {
+        use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
+        let address = std::net::Ipv4Addr::LOCALHOST.into();
+        let device = SoftDevice::open(SoftConfig::new("soft0", address, 1000)).expect("a device");
+        let cache = MemoryCache::new(device);
+        let mut buffer = [0_u8; 64];
+        let mut lease = |bytes| {
+            // SAFETY: the buffer outlives the leases.
+            unsafe { cache.lease(buffer.as_mut_ptr(), bytes, Access::RemoteWrite) }
+                .expect("a lease")
+        };
+        let (first, second, other) = (lease(64), lease(64), lease(32));
+        let old = first.registration();
+        assert_eq!(old, second.registration());
+        assert_ne!(old, other.registration());
+        drop((first, other));
+        assert_eq!(cache.len(), 1, "it has a user still");
+        drop(second);
+        assert!(cache.is_empty());
+        assert_ne!(
+            lease(64).registration(),
+            old,
+            "an old key opens a new registration"
+        );
+    }
+
     #[test]
     fn an_old_key_is_not_taken_for_a_new_region_in_the_same_slot() {
         let (old, new) = (RegionId(1 << 16 | 3), RegionId(2 << 16 | 3));

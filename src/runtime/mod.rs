@@ -22,6 +22,9 @@ pub mod shared;
 pub mod steward;
 pub mod table;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;

@@ -170,7 +170,7 @@ impl ReceiveConnection {
 
     /// Collects credits and counters for the next chain. They wait for the next call, which NCCL
     /// owes as long as a receive is open, and so share a doorbell; with the last receive they go
-    /// out at once (PROTOCOL R9), since NCCL may never call again.
+    /// out at once (PROTOCOL R26), since NCCL may never call again.
     fn gather(&mut self) {
         loop {
             while self.path.has_room() {

@@ -1,0 +1,386 @@
+//! Both ends of a connection in this process, on one software NIC: rules about endings, ownership
+//! and memory that no outsider can break on purpose.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
+use r2ccl_core::wire::handle::PROTOCOL_VERSION;
+use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
+use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
+use r2ccl_fabric::{QueuePair, QueuePairConfig, SharedDevice, Status};
+
+use super::control::{Config, ControlPlane, Link};
+use super::error::Error;
+use super::fork;
+use super::group::Group;
+use super::memory::{MemoryCache, Regions};
+use super::net::{self, MemoryKind, ReceiveBuffer};
+use super::path::Path;
+use super::receive::{PeerRing, RECEIVES_POSTED, ReceiveConnection};
+use super::ring::Ring;
+use super::send::SendConnection;
+use super::shared::{Fate, Inbox, News, Shared, Watch};
+use super::steward::{Driven, Steward};
+use super::table::Miss;
+use super::{RECEIVES, Runtime, SENDS};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const BYTES: usize = 4096;
+const LIFE: Generation = Generation(1);
+
+/// Repeats a call until it gives something.
+#[track_caller]
+fn until<T>(mut call: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = call() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+/// What connections hang on.
+struct World {
+    device: SharedDevice,
+    cache: Arc<MemoryCache>,
+    steward: Arc<Steward>,
+    link: Arc<Link>,
+    plane: Arc<ControlPlane>,
+}
+
+impl World {
+    fn new() -> Self {
+        let address = Ipv4Addr::LOCALHOST.into();
+        let device: SharedDevice = SoftDevice::open(SoftConfig {
+            lanes: Some(0),
+            ..SoftConfig::new("soft0", address, 10_000)
+        })
+        .expect("a device");
+        let steward = Arc::<Steward>::default();
+        let config = Config {
+            addresses: vec![SocketAddr::new(address, 0)],
+            host: "h0".into(),
+            host_id: 7,
+            settings: Vec::new(),
+            giveup: Duration::from_secs(60),
+            instance: None,
+            version: PROTOCOL_VERSION,
+        };
+        let plane = ControlPlane::start(config, steward.clone()).expect("a control plane");
+        steward.set_control(plane.clone());
+        let link = plane.link(&plane.handle_for(1)).expect("a link");
+        Self {
+            cache: MemoryCache::new(device.clone()),
+            device,
+            steward,
+            link,
+            plane,
+        }
+    }
+
+    fn queue_pair(&self) -> Box<dyn QueuePair> {
+        let config = QueuePairConfig {
+            send_depth: SEND_DEPTH,
+            receive_depth: RECEIVES_POSTED,
+        };
+        self.device.create_queue_pair(config).expect("a queue pair")
+    }
+
+    fn shared(&self, id: u64, connection: u64, peer_connection: u64) -> Arc<Shared> {
+        let inbox = Arc::<Inbox>::default();
+        self.steward.add_connection(connection, &self.link, &inbox);
+        Arc::new(Shared {
+            connection,
+            peer_connection,
+            link: self.link.clone(),
+            group: Group::current(),
+            cache: self.cache.clone(),
+            regions: Regions::default(),
+            inbox,
+            label: "h0/soft0 -> h0/soft0".into(),
+            polls: AtomicU32::new(0),
+            watch: Watch::new(id, self.steward.clone()),
+        })
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.plane.stop();
+    }
+}
+
+/// A connection whose two ends have a buffer each.
+struct Ends {
+    send: u64,
+    receive: u64,
+    source: Box<[u8]>,
+    sink: Box<[u8]>,
+    source_mr: u64,
+    sink_mr: u64,
+}
+
+impl Ends {
+    fn new(world: &World) -> Self {
+        static NAMES: AtomicU64 = AtomicU64::new(1);
+        let names = NAMES.fetch_add(2, Ordering::Relaxed);
+        let (mut at_sender, mut at_receiver) = (world.queue_pair(), world.queue_pair());
+        at_receiver
+            .post_receives(RECEIVES_POSTED)
+            .expect("receives");
+        at_receiver.connect(&at_sender.address()).expect("connects");
+        at_sender.connect(&at_receiver.address()).expect("connects");
+        let ring = Ring::new(&world.cache).expect("a ring");
+        let peer_ring = PeerRing {
+            address: ring.credits_address(),
+            rkey: ring.rkey(),
+        };
+        let (sender, receiver) = cores();
+        let send = SENDS.insert(|id| {
+            let shared = world.shared(id, names, names + 1);
+            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, Some(ring));
+            (SendConnection::new(shared.clone(), sender, path), shared)
+        });
+        let receive = RECEIVES.insert(|id| {
+            let shared = world.shared(id, names + 1, names);
+            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, None);
+            let owned = ReceiveConnection::new(shared.clone(), receiver, path, peer_ring);
+            (owned, shared)
+        });
+        let mut ends = Self {
+            send: send.expect("a sender"),
+            receive: receive.expect("a receiver"),
+            source: vec![7; BYTES].into(),
+            sink: vec![0; BYTES].into(),
+            source_mr: 0,
+            sink_mr: 0,
+        };
+        ends.source_mr = register(ends.send, &mut ends.source);
+        ends.sink_mr = register(ends.receive, &mut ends.sink);
+        ends
+    }
+
+    fn try_send(&self) -> super::error::Result<Option<u64>> {
+        net::isend(self.send, self.source.as_ptr(), BYTES, 0, self.source_mr)
+    }
+
+    fn post(&mut self) -> super::error::Result<Option<u64>> {
+        let buffer = ReceiveBuffer {
+            address: self.sink.as_mut_ptr(),
+            bytes: BYTES,
+            tag: 0,
+            mr: self.sink_mr,
+        };
+        net::irecv(self.receive, &[buffer])
+    }
+
+    /// A receive and a send that is under way to it.
+    fn message(&mut self) -> (u64, u64) {
+        let receive = self.post().expect("posted").expect("room");
+        let sent = until(|| {
+            // As NCCL does while a receive is open: its credit may wait for this.
+            RECEIVES.own(self.receive).expect("open").progress();
+            self.try_send().expect("sent")
+        });
+        (receive, sent)
+    }
+
+    fn tell_sender(&self, news: News) {
+        SENDS.shared(self.send).expect("open").inbox.put(news);
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // A test may have closed them.
+        let _ = (net::close_send(self.send), net::close_receive(self.receive));
+    }
+}
+
+fn cores() -> (Sender, Receiver) {
+    let config = SenderConfig {
+        segment_bytes_max: SEGMENT_BYTES_MAX,
+    };
+    let mut sender = Sender::new(config).expect("a sender");
+    sender.add_path(PathId::PRIMARY, LIFE).expect("a path");
+    sender
+        .set_route(Route::single(PathId::PRIMARY))
+        .expect("a route");
+    let mut receiver = Receiver::new(ReceiverConfig::default());
+    receiver.add_path(PathId::PRIMARY, LIFE).expect("a path");
+    receiver
+        .set_credit_path(PathId::PRIMARY)
+        .expect("a credit path");
+    (sender, receiver)
+}
+
+fn register(comm: u64, buffer: &mut [u8]) -> u64 {
+    // SAFETY: the buffers of `Ends` live longer than its connections.
+    let mr = unsafe { net::register(comm, buffer.as_mut_ptr(), buffer.len(), MemoryKind::Host) };
+    mr.expect("registered")
+}
+
+/// PROTOCOL R27.
+#[test]
+fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let (_, confirmed) = ends.message();
+    let (_, open) = ends.message();
+    ends.tell_sender(News::Goodbye(1));
+    ends.tell_sender(News::LinkDown("the process is gone".into()));
+    assert_eq!(
+        net::test(confirmed).expect("done").expect("done").bytes[0],
+        BYTES
+    );
+    assert!(matches!(net::test(open), Err(Error::Remote(_))));
+}
+
+/// PROTOCOL R21.
+#[test]
+fn no_connection_of_a_communicator_outlives_the_error_of_another() {
+    let world = World::new();
+    let (first, mut second) = (Ends::new(&world), Ends::new(&world));
+    let (arrives, _) = second.message();
+    first.tell_sender(News::LinkDown("the process is gone".into()));
+    assert!(first.try_send().is_err());
+    assert!(second.try_send().is_err() && second.post().is_err());
+    assert!(until(|| net::test(arrives).ok()).is_none_or(|done| done.is_receive));
+    let another_rank = std::thread::scope(|scope| {
+        let rank = scope.spawn(|| Ends::new(&world).post().map(|posted| posted.is_some()));
+        rank.join().expect("no panic")
+    });
+    assert!(another_rank.is_ok_and(|posted| posted));
+}
+
+/// PROTOCOL R22.
+#[test]
+fn a_refused_key_is_final_at_once_and_a_lost_path_waits_for_news_of_the_peer() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    let shared = SENDS.shared(ends.send).expect("open");
+    for status in [
+        Status::RemoteAccess,
+        Status::LocalProtection,
+        Status::LocalLength,
+    ] {
+        let mut fate = Fate::default();
+        fate.on_path_failure(status);
+        fate.on_link_down("the process is gone".into());
+        let verdict = fate.verdict(&shared);
+        assert!(
+            matches!(&verdict, Some(Error::Internal(_))),
+            "{status:?}: {verdict:?}"
+        );
+    }
+    let mut fate = Fate::default();
+    fate.on_path_failure(Status::RetryExceeded);
+    assert!(
+        fate.verdict(&shared).is_none(),
+        "blamed before the peer could be heard of"
+    );
+    fate.on_link_down("the process is gone".into());
+    let verdict = fate.verdict(&shared).map(|error| error.to_string());
+    assert!(verdict.is_some_and(|text| text.contains("the process is gone")));
+    let mut fate = Fate::default();
+    fate.on_path_failure(Status::RetryExceeded);
+    let verdict = until(|| fate.verdict(&shared)).to_string();
+    assert!(verdict.contains("path has failed"), "{verdict}");
+}
+
+/// PROTOCOL R24.
+#[test]
+fn nothing_lands_in_a_buffer_that_was_deregistered_under_a_transfer() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let (receive, send) = ends.message();
+    net::deregister(ends.receive, ends.sink_mr).expect("deregistered");
+    until(|| net::test(receive).err());
+    until(|| net::test(send).err());
+    assert!(ends.sink.iter().all(|&byte| byte == 0), "a byte has landed");
+    assert!(net::deregister(ends.receive, ends.sink_mr).is_err());
+}
+
+/// PROTOCOL R24.
+#[test]
+fn an_idle_registration_ends_without_harm() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let mut other = vec![0; BYTES].into_boxed_slice();
+    let mr = register(ends.receive, &mut other);
+    let (receive, send) = ends.message();
+    net::deregister(ends.receive, mr).expect("deregistered");
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+    assert_eq!(ends.sink, ends.source);
+}
+
+/// PROTOCOL R25.
+#[test]
+fn a_receiver_that_has_closed_has_told_its_count() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let (receive, _) = ends.message();
+    until(|| net::test(receive).expect("no error"));
+    let sender = SENDS.shared(ends.send).expect("open");
+    net::close_receive(ends.receive).expect("closed");
+    let news = until(|| sender.inbox.take().pop());
+    assert!(matches!(news, News::Goodbye(1)), "{news:?}");
+}
+
+/// PROTOCOL R26.
+#[test]
+fn a_connection_with_a_backlog_is_driven_although_nobody_polls() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    let shared = RECEIVES.shared(ends.receive).expect("open");
+    let before = shared.polls.load(Ordering::Relaxed);
+    shared.note_backlog(true);
+    until(|| (shared.polls.load(Ordering::Relaxed) != before).then_some(()));
+    // It had nothing to push out after all: the steward lets go of it.
+    until(|| (!shared.keep_watching()).then_some(()));
+}
+
+/// PROTOCOL R28.
+#[test]
+fn a_call_that_did_not_return_ends_its_connection_and_no_other() {
+    let world = World::new();
+    let (mut broken, mut whole) = (Ends::new(&world), Ends::new(&world));
+    *SENDS.own(broken.send).expect("open").in_call() = true;
+    assert!(matches!(broken.try_send(), Err(Error::Internal(_))));
+    assert!(
+        broken.post().is_ok(),
+        "the other end learns of it by its queue pair"
+    );
+    let (receive, send) = whole.message();
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+}
+
+/// PROTOCOL R34.
+#[test]
+fn a_forked_child_finds_nothing_of_its_parent() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    fork::watch();
+    // SAFETY: the child takes no lock that another thread could hold, and ends without cleaning up.
+    match unsafe { nix::unistd::fork() }.expect("forked") {
+        nix::unistd::ForkResult::Child => {
+            let is_outside = matches!(SENDS.try_own(ends.send), Err(Miss::Unknown))
+                && net::close_receive(ends.receive).is_err()
+                && Runtime::get().is_err();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!is_outside)) };
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            let status = nix::sys::wait::waitpid(child, None).expect("the child ends");
+            assert_eq!(status, nix::sys::wait::WaitStatus::Exited(child, 0));
+        }
+    }
+    assert!(SENDS.try_own(ends.send).is_ok(), "the parent goes on");
+}
