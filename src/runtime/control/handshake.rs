@@ -323,6 +323,8 @@ impl Steward {
             let ours_wins = own < instance;
             let wins_tie = same_side || session.dialled == ours_wins;
             if session.round < standing.round || session.round == standing.round && !wins_tie {
+                // It has proven itself, and loses as one of two crossing dials must.
+                session.phase = Phase::Closing;
                 return Step::End("another session stands".into());
             }
         }
@@ -339,13 +341,10 @@ impl Steward {
         if let Some(old) = peer.current.replace(token) {
             self.sessions.remove(&old);
         }
+        // A crossing dial goes on and is turned down by the other side, which would have to take it
+        // for a stranger's if it broke off.
         if peer.dialling == Some(token) {
             peer.dialling = None;
-        } else if own > instance {
-            // The lower side's session stands: ours could only lose against it.
-            if let Some(crossed) = peer.dialling.take() {
-                self.sessions.remove(&crossed);
-            }
         }
         peer.round = session.round;
         peer.remote_link = greeting.link;

@@ -11,7 +11,7 @@ use super::dial::Evidence;
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
 use super::strangers::PROOF_TIME;
-use super::system;
+use super::{remedy, system};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::fork::ClosedInChildren;
 
@@ -131,7 +131,8 @@ impl Steward {
         }
         self.listening = false;
         self.set_timer(Instant::now() + REST, Timer::Listen);
-        tracing::warn!("the control plane cannot accept a connection now: {error}");
+        let remedy = remedy(error);
+        tracing::warn!("the control plane cannot accept a connection now: {error}{remedy}");
     }
 
     /// Watches the listeners again, or rests on.
@@ -153,7 +154,9 @@ impl Steward {
         let was_proven = matches!(session.phase, Phase::Closing | Phase::Up);
         self.fresh.remove(token);
         self.halfway.remove(token);
-        if was_proven {
+        // A peer that says a right hello may end, or think better of it, before it greets.
+        let was_peer = session.withdrawn && matches!(session.phase, Phase::Greeting);
+        if was_proven || was_peer {
             return;
         }
         let (Evidence::Other(why) | Evidence::Failed(why)) = evidence else {

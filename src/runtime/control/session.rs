@@ -68,6 +68,8 @@ pub(super) struct Session {
     pub(super) peer: u64,
     /// Number of this session on its link.
     pub(super) round: u64,
+    /// Whether the other side has ended the connection.
+    pub(super) withdrawn: bool,
     /// Whether the socket is watched for room to write.
     pub(super) watched_for_room: bool,
     input: Vec<u8>,
@@ -117,6 +119,7 @@ impl Session {
             dialled: false,
             peer: 0,
             round: 0,
+            withdrawn: false,
             watched_for_room: false,
             input: Vec::new(),
             output: Vec::new(),

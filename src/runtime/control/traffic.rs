@@ -57,6 +57,7 @@ impl Steward {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(why) = closed {
+                session.withdrawn = true;
                 return Step::End(why);
             }
             let step = self.work_off(token, session);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parking_lot::Mutex;
 
-use super::super::auth::{self, Secret};
+use super::super::auth::{self, Key, Secret};
 use super::super::session::Session;
 use super::kit::{Node, PATIENCE, config, connections, numbered, wait_until};
 use r2ccl_core::wire::frame::{Frame, HEADER_BYTES, Header};
@@ -283,8 +283,9 @@ fn random_bytes_change_nothing() {
     assert_unharmed(&a, &b, 1);
 }
 
-/// A peer played by hand: says hello and greets as a process that holds the handle would.
-fn handmade_session(node: &Node, round: u64) -> Session {
+/// A peer played by hand: says hello as a process that holds the handle would. The connection, and
+/// the keys for what it sends and receives.
+fn handmade_hello(node: &Node, round: u64) -> (TcpStream, (Key, Key)) {
     let secret = Secret(node.plane.handle_for(1).secret);
     let hello = Hello {
         version: 1,
@@ -301,7 +302,22 @@ fn handmade_session(node: &Node, round: u64) -> Session {
     stream.write_all(&hello).expect("written");
     let mut reply = [0; 64];
     stream.read_exact(&mut reply).expect("a reply");
-    let (dialler, listener) = auth::record_keys(secret, &hello, &reply);
+    (stream, auth::record_keys(secret, &hello, &reply))
+}
+
+#[test]
+fn who_said_a_right_hello_may_go() {
+    let node = Node::new("a");
+    for round in 1..4 {
+        drop(handmade_hello(&node, round));
+    }
+    wait_until("all are gone", || connections(node.address()).is_empty());
+    assert_eq!(node.plane.counters().strangers, 0);
+}
+
+/// A peer played by hand: says hello and greets.
+fn handmade_session(node: &Node, round: u64) -> Session {
+    let (stream, (dialler, listener)) = handmade_hello(node, round);
     let mut session = Session::accepted(stream, node.address()).expect("a session");
     session.set_keys(dialler, listener);
     let settings = config("b").settings;

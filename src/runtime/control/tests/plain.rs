@@ -68,6 +68,8 @@ fn crossing_dials_leave_one_connection_and_lose_nothing() {
         for node in [&a, &b] {
             node.recorder
                 .wait(|events| events.downs.is_empty().then_some(()));
+            let counters = node.plane.counters();
+            assert_eq!(counters.strangers, 0, "the dial that lost is no stranger");
         }
     }
 }
