@@ -51,10 +51,11 @@ struct Listen {
     inbox: Arc<ListenInbox>,
 }
 
-/// Offers that wait for `accept`.
+/// What waits for `accept`.
 #[derive(Default)]
 pub struct ListenInbox {
     offers: Mutex<VecDeque<(Arc<Link>, Open)>>,
+    misfit: Mutex<Option<String>>,
 }
 
 impl ListenInbox {
@@ -71,6 +72,25 @@ impl ListenInbox {
                 to: open.connection,
                 reason,
             });
+        }
+    }
+
+    /// A process of this job has been turned down because it does not fit to this one. Which
+    /// listener it was after it had no chance to say, so each learns of it: whoever waits for that
+    /// process would wait for ever.
+    pub fn put_misfit(&self, reason: String) {
+        *self.misfit.lock() = Some(reason);
+    }
+
+    /// The next offer, or why none may come.
+    fn take(&self) -> Result<Option<(Arc<Link>, Open)>> {
+        match self.offers.lock().pop_front() {
+            Some(offer) => Ok(Some(offer)),
+            None => self
+                .misfit
+                .lock()
+                .take()
+                .map_or(Ok(None), |reason| Err(Error::Usage(reason))),
         }
     }
 }
@@ -133,8 +153,7 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
     let runtime = Runtime::get()?;
     let (dev, offer) = {
         let listen = LISTENS.own(id).ok_or_else(|| unknown("listener"))?;
-        let offer = listen.inbox.offers.lock().pop_front();
-        (listen.dev, offer)
+        (listen.dev, listen.inbox.take()?)
     };
     let Some((link, open)) = offer else {
         return Ok(None);
@@ -184,7 +203,11 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     };
     let id = CONNECTING.insert(|_| (attempt, Arc::new(())))?;
     runtime.steward().add_connection(connection, &link, &inbox);
-    send(&link, Frame::Open(open))?;
+    if let Err(error) = send(&link, Frame::Open(open)) {
+        runtime.steward().remove_connection(connection);
+        CONNECTING.remove(id);
+        return Err(error);
+    }
     Ok(id)
 }
 
@@ -201,7 +224,10 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
                 outcome = Some(Err(Error::Remote(format!("{}: {reason}", waiting.host))));
             }
             News::LinkDown(reason) => {
-                outcome.get_or_insert(Err(Error::Remote(reason)));
+                // The link knows whether the peer failed or does not fit.
+                let error = waiting.link.error();
+                let error = error.map_or_else(|| Error::Remote(reason), Error::from);
+                outcome.get_or_insert(Err(error));
             }
             other => waiting.keys.push(other),
         }
@@ -213,8 +239,14 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
     let (waiting, _) = CONNECTING
         .remove(attempt)
         .ok_or_else(|| unknown("attempt"))?;
-    let connection = waiting.connection;
-    let made = outcome.and_then(|accept| finish(waiting, &accept));
+    let (connection, link) = (waiting.connection, waiting.link.clone());
+    let made = outcome.and_then(|accept| {
+        finish(waiting, &accept).inspect_err(|_| {
+            // The receiver takes the connection for made.
+            let (to, count) = (accept.connection, 0);
+            let _ = link.send(Frame::Goodbye { to, count });
+        })
+    });
     if made.is_err() {
         Runtime::get()?.steward().remove_connection(connection);
     }
@@ -318,7 +350,11 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             shared,
         )
     })?;
-    send(link, Frame::Accept(reply))?;
+    if let Err(error) = send(link, Frame::Accept(reply)) {
+        runtime.steward().remove_connection(connection);
+        RECEIVES.remove(id);
+        return Err(error);
+    }
     Ok(id)
 }
 

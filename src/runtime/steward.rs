@@ -162,6 +162,11 @@ impl ControlHandler for Steward {
                 inbox.put(News::LinkDown(reason.to_string()));
             }
         }
+        if let LinkError::Mismatch(text) = reason {
+            for inbox in self.listens.lock().values() {
+                inbox.put_misfit(text.clone());
+            }
+        }
     }
 
     fn on_tick(&self) -> Option<Duration> {

@@ -13,6 +13,7 @@ use super::auth;
 use super::link::{Link, LinkError};
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
+use super::remedy;
 use super::strangers::PROOF_TIME;
 
 /// Pause after the first failed round over all addresses; it doubles up to [`BACKOFF_MAX`].
@@ -170,7 +171,13 @@ impl Steward {
                 let patience = PROOF_TIME.min(self.shared.config.giveup);
                 self.set_timer(Instant::now() + patience, Timer::Proof(token));
             }
-            Err(error) => self.dial_failed(instance, address, evidence_of(&error)),
+            Err(error) => {
+                let remedy = remedy(&error);
+                if !remedy.is_empty() {
+                    tracing::warn!("no socket to reach {address}: {error}{remedy}");
+                }
+                self.dial_failed(instance, address, evidence_of(&error));
+            }
         }
     }
 

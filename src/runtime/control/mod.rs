@@ -283,7 +283,20 @@ impl Drop for ControlPlane {
     }
 }
 
-/// An error of the system that says what could not be had.
+/// An error of the system that says what could not be had, and which limit to raise.
 fn system(what: &str, error: std::io::Error) -> Error {
-    Error::System(format!("the control plane cannot get {what}: {error}"))
+    let remedy = remedy(&error);
+    Error::System(format!(
+        "the control plane cannot get {what}: {error}{remedy}"
+    ))
+}
+
+/// Which limit to raise, if the error is that of one.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "; raise the limit on open files (`ulimit -n`)",
+        // What starting a thread answers at the limit of the user or of a control group.
+        Some(libc::EAGAIN) => "; raise the limit on threads (`ulimit -u`, pids of the container)",
+        _ => "",
+    }
 }
