@@ -205,14 +205,60 @@ fn nothing_is_left_over() {
     );
 }
 
+/// Lines with a condition that joins a `let` with something else, from 1.
+fn let_chains(code: &[String]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (index, line) in code.iter().enumerate() {
+        let begins = ["if let ", "while let "]
+            .iter()
+            .find_map(|start| line.find(start).map(|at| at + start.len()));
+        let is_chain = begins.is_some_and(|at| {
+            let rest = code[index + 1..].iter().map(String::as_str);
+            joins_conditions(&std::iter::once(&line[at..]).chain(rest).collect::<Vec<_>>())
+        });
+        if is_chain || line.contains("&& let ") {
+            found.push(index + 1);
+        }
+    }
+    found
+}
+
+/// Whether `&&` stands outside of brackets before the body of a condition that begins with `lines`.
+fn joins_conditions(lines: &[&str]) -> bool {
+    let (mut depth, mut seen_value, mut last) = (0, false, ' ');
+    for c in lines.iter().flat_map(|line| line.chars()) {
+        match c {
+            '{' if depth == 0 && seen_value => return false,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '=' if depth == 0 => seen_value = true,
+            '&' if depth == 0 && seen_value && last == '&' => return true,
+            _ => {}
+        }
+        last = c;
+    }
+    false
+}
+
+#[test]
+fn let_chains_are_found() {
+    let chains = |text: &str| let_chains(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+    assert_eq!(chains("if a && let Some(b) = c {"), [1]);
+    assert_eq!(chains("if let Some(b) = c\n    && d\n{"), [1]);
+    assert_eq!(chains("while let P { x, .. } = c && d {"), [1]);
+    assert_eq!(
+        chains("if let Some(&&b) = c.filter(|d| d && e) {\n  f && g"),
+        [0; 0]
+    );
+    assert_eq!(chains("if let P { x, .. } = c {\n  d && e"), [0; 0]);
+}
+
 #[test]
 fn the_oldest_compiler_reads_it() {
     let mut findings = Findings::default();
     for file in rust_files() {
-        for (number, line) in file.numbered() {
-            if line.contains("&& let ") {
-                findings.add(&file.path, number, line.trim());
-            }
+        for number in let_chains(&file.code) {
+            findings.add(&file.path, number, file.code[number - 1].trim());
         }
     }
     findings.assert_none(

@@ -223,17 +223,7 @@ impl ReceiveConnection {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.shared.group_failure()?;
-        if self.fate.is_quiet() {
-            return Ok(());
-        }
-        match self.fate.verdict(&self.shared) {
-            None => Ok(()),
-            Some(error) => {
-                self.shared.group.fail(&error);
-                Err(error)
-            }
-        }
+        self.fate.check(&self.shared)
     }
 
     fn check_buffer(&self, buffer: &ReceiveBuffer) -> Result<()> {

@@ -122,17 +122,7 @@ impl SendConnection {
     /// Error that ends the connection, if there is one. Whoever asks has read the receiver's last
     /// word before (PROTOCOL R27): what it has confirmed is done, whatever has happened since.
     fn check(&mut self) -> Result<()> {
-        self.shared.group_failure()?;
-        if self.fate.is_quiet() {
-            return Ok(());
-        }
-        match self.fate.verdict(&self.shared) {
-            None => Ok(()),
-            Some(error) => {
-                self.shared.group.fail(&error);
-                Err(error)
-            }
-        }
+        self.fate.check(&self.shared)
     }
 
     /// Sends accepted so far.

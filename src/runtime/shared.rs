@@ -149,8 +149,25 @@ impl Fate {
             .get_or_insert_with(|| (Instant::now(), status));
     }
 
-    /// Whether anything has happened: one look in health.
-    pub fn is_quiet(&self) -> bool {
+    /// The error that ends the connection, its own or another one's of the communicator; one look
+    /// in health. The first one of its own stops the communicator.
+    pub fn check(&mut self, shared: &Shared) -> Result<()> {
+        if let Some(error) = shared.group.failure() {
+            return Err(error.clone());
+        }
+        if self.is_quiet() {
+            return Ok(());
+        }
+        match self.verdict(shared) {
+            None => Ok(()),
+            Some(error) => {
+                shared.group.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
         self.path_failed.is_none()
             && !self.peer_closed
             && self.link_down.is_none()
@@ -199,14 +216,6 @@ impl Fate {
 }
 
 impl Shared {
-    /// Error of the whole communicator, if one of its connections has failed.
-    pub fn group_failure(&self) -> Result<()> {
-        match self.group.failure() {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
-    }
-
     /// Marks that somebody has driven the connection.
     pub fn note_poll(&self) {
         self.polls.store(

@@ -197,8 +197,8 @@ pub(super) fn an_error_leaves_other_queue_pairs_alone(fixture: &dyn Fixture) {
     assert_eq!(good_a.sent(), [(5, Status::Success)]);
 }
 
-/// PROTOCOL R36. On an error all outstanding work completes as flushed: sends, unsignalled ones too,
-/// in posting order, and receives.
+/// PROTOCOL R36. On an error all outstanding work completes as flushed: sends, also unsignalled
+/// ones, in posting order, and receives.
 pub(super) fn an_error_flushes_everything(fixture: &dyn Fixture) {
     let (mut a, mut b) = pair(fixture, 1 << 20);
     a.queue_pair.post_receives(5).expect("receives");

@@ -18,7 +18,7 @@ fn flood(fixture: &dyn Fixture, a: &mut End, b: &mut End) {
     });
 }
 
-/// PROTOCOL R38. After `set_error` at the target no byte of a write lands, though writes are under way.
+/// PROTOCOL R38. After `set_error` at the target no byte lands, though writes are under way.
 pub(super) fn nothing_lands_after_set_error(fixture: &dyn Fixture) {
     for _ in 0..20 {
         let (mut a, mut b) = pair(fixture, BYTES);
@@ -39,8 +39,8 @@ pub(super) fn nothing_lands_after_set_error(fixture: &dyn Fixture) {
     }
 }
 
-/// PROTOCOL R38. After a deregistration at the target no byte lands in the region, though writes are
-/// under way.
+/// PROTOCOL R38. After a deregistration at the target no byte lands in the region, though writes
+/// are under way.
 pub(super) fn nothing_lands_after_deregistration(fixture: &dyn Fixture) {
     for _ in 0..20 {
         let (mut a, mut b) = pair(fixture, BYTES);
