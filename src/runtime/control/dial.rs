@@ -11,9 +11,9 @@ use r2ccl_core::wire::hello::{Hello, SecretOf};
 
 use super::auth;
 use super::link::{Link, LinkError};
+use super::remedy;
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
-use super::remedy;
 use super::strangers::PROOF_TIME;
 
 /// Pause after the first failed round over all addresses; it doubles up to [`BACKOFF_MAX`].
