@@ -321,11 +321,12 @@ impl State {
         if self.outgoing.is_none() {
             self.outgoing = shared.next_chunk().map(Outgoing::new);
         }
+        let limiter = shared.device.limiter();
         let Some(outgoing) = &mut self.outgoing else {
+            limiter.inspect(|limiter| limiter.satisfy());
             return Turn::Idle;
         };
         let missing = outgoing.missing();
-        let limiter = shared.device.limiter();
         let room = limiter.map_or(missing, |limiter| limiter.take(missing));
         if room == 0 {
             return Turn::Throttled;

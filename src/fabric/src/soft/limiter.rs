@@ -1,19 +1,30 @@
 //! A rate limit that all queue pairs of a device share, without a lock and without sleeping.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest time whose bytes may go out in one burst.
+/// Longest time whose bytes may go out in one burst after a pause.
 const BURST: Duration = Duration::from_millis(1);
 /// Smallest burst in bytes, so that slow devices still move whole segments.
 const BURST_BYTES: u64 = 64 * 1024;
+/// Longest time that is made up for when bytes have waited and nobody came to send them: a busy
+/// machine lets a thread wait for some time slices.
+const CATCH_UP: Duration = Duration::from_millis(50);
+/// Bytes go out in portions of this time at least, as long as there are as many: a caller that
+/// polls without a pause would otherwise send them one by one.
+const GRAIN: Duration = Duration::from_micros(200);
+const GRAIN_BYTES_MIN: u64 = 4 * 1024;
+const GRAIN_BYTES_MAX: u64 = BURST_BYTES;
 
 /// Token bucket: `paid_ns` is the time up to which the bytes sent so far have used the device.
 pub(super) struct Limiter {
     bytes_per_second: u64,
     burst_ns: u64,
+    grain_bytes: u64,
     start: Instant,
     paid_ns: AtomicU64,
+    /// Bytes wait for the limit, so the device is not idle although it does not send.
+    hungry: AtomicBool,
 }
 
 impl Limiter {
@@ -21,24 +32,38 @@ impl Limiter {
         let bytes_per_second = bytes_per_second.max(1);
         let smallest = BURST_BYTES.saturating_mul(1_000_000_000) / bytes_per_second;
         let burst_ns = smallest.max(BURST.as_nanos() as u64);
+        let grain = u128::from(bytes_per_second) * GRAIN.as_nanos() / 1_000_000_000;
+        let grain = u64::try_from(grain).unwrap_or(GRAIN_BYTES_MAX);
         Self {
             bytes_per_second,
             burst_ns,
+            grain_bytes: grain.clamp(GRAIN_BYTES_MIN, GRAIN_BYTES_MAX),
             // Starts in the past, so that the first burst is there at once.
             start: Instant::now(),
             paid_ns: AtomicU64::new(0),
+            hungry: AtomicBool::new(false),
         }
     }
 
-    /// How many of `wanted` bytes may go out now.
+    /// How many of `wanted` bytes may go out now: not few of many.
     pub(super) fn take(&self, wanted: usize) -> usize {
         self.take_at(self.now_ns(), wanted)
     }
 
     /// Gives back what was taken and not sent.
     pub(super) fn give_back(&self, bytes: usize) {
-        self.paid_ns
-            .fetch_sub(self.cost_ns(bytes as u64), Ordering::Relaxed);
+        if bytes > 0 {
+            self.paid_ns
+                .fetch_sub(self.cost_ns(bytes as u64), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the caller has nothing that only waits for the limit: time that passes without
+    /// sending is a pause now, unless another one says otherwise.
+    pub(super) fn satisfy(&self) {
+        if self.hungry.load(Ordering::Relaxed) {
+            self.hungry.store(false, Ordering::Relaxed);
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -51,13 +76,22 @@ impl Limiter {
     }
 
     fn take_at(&self, now_ns: u64, wanted: usize) -> usize {
+        let least = usize::try_from(self.grain_bytes).unwrap_or(usize::MAX);
         let mut paid = self.paid_ns.load(Ordering::Relaxed);
         loop {
-            let from = paid.max(now_ns.saturating_sub(self.burst_ns));
+            let reach_ns = if self.hungry.load(Ordering::Relaxed) {
+                self.burst_ns.max(CATCH_UP.as_nanos() as u64)
+            } else {
+                self.burst_ns
+            };
+            let from = paid.max(now_ns.saturating_sub(reach_ns));
             let room_ns = now_ns.saturating_sub(from);
             let room = u128::from(room_ns) * u128::from(self.bytes_per_second) / 1_000_000_000;
             let granted = usize::try_from(room).unwrap_or(usize::MAX).min(wanted);
-            if granted == 0 {
+            if granted < wanted && !self.hungry.load(Ordering::Relaxed) {
+                self.hungry.store(true, Ordering::Relaxed);
+            }
+            if granted < least.min(wanted) {
                 return 0;
             }
             let next = from + self.cost_ns(granted as u64);
@@ -78,18 +112,43 @@ impl Limiter {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000_000;
+    const MILLISECOND: u64 = 1_000_000;
+
     #[test]
     fn grants_the_rate_and_no_more_than_a_burst_after_a_pause() {
         let limiter = Limiter::new(1_000_000_000);
-        let second = 1_000_000_000;
         let mut sent = 0;
         for step in 0..1000 {
-            sent += limiter.take_at(10 * second + step * 1_000_000, usize::MAX);
+            sent += limiter.take_at(10 * SECOND + step * MILLISECOND, usize::MAX);
         }
         assert!((999_000_000..=1_001_000_000).contains(&sent), "{sent}");
-        assert_eq!(limiter.take_at(20 * second, usize::MAX), 1_000_000);
-        assert_eq!(limiter.take_at(20 * second, 1), 0);
+        limiter.satisfy();
+        assert_eq!(limiter.take_at(20 * SECOND, 10_000_000), 1_000_000);
+        assert_eq!(limiter.take_at(20 * SECOND, 1), 0);
         limiter.give_back(1_000);
-        assert_eq!(limiter.take_at(20 * second, usize::MAX), 1_000);
+        assert_eq!(limiter.take_at(20 * SECOND, 1_000), 1_000);
+    }
+
+    #[test]
+    fn time_is_made_up_for_while_bytes_wait_and_portions_are_not_tiny() {
+        let limiter = Limiter::new(50_000_000);
+        let mut sent = limiter.take_at(SECOND, 1 << 20);
+        assert_eq!(sent, 65_536);
+        for step in 1..=50 {
+            // Asked often at first, then only each 20 ms.
+            for micros in 1..1000 {
+                let now = SECOND + step * 20 * MILLISECOND + micros * 1000;
+                let taken = limiter.take_at(now, 1 << 20);
+                assert!(taken == 0 || taken >= 10_000, "{taken} bytes");
+                sent += taken;
+            }
+        }
+        let rate = (sent - 65_536) as f64 / 1.001;
+        assert!((49.4e6..50.1e6).contains(&rate), "{rate}");
+        limiter.satisfy();
+        assert_eq!(limiter.take_at(9 * SECOND, 1 << 20), 65_536);
+        // As little as is wanted is no tiny portion.
+        assert_eq!(limiter.take_at(9 * SECOND + 1_000, 40), 40);
     }
 }

@@ -303,7 +303,7 @@ impl Outflow {
         ack_due: &mut bool,
     ) -> Result<(), SendFault> {
         let limiter = shared.device.limiter();
-        let room = limiter.map_or(BYTES_PER_CALL, |limiter| limiter.take(BYTES_PER_CALL));
+        let room = limiter.map_or(BYTES_PER_CALL, |limiter| limiter.take(self.wanted()));
         self.scratch.room = room & !7;
         let (held_from, held_to) = self.gather(shared, lanes, landed, *ack_due);
         let gathered: usize = self.scratch.buffers.iter().map(|it| it.iov_len).sum();
@@ -324,12 +324,29 @@ impl Outflow {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(_) => return Err(SendFault::Lost),
         };
-        if let Some(limiter) = limiter {
-            limiter.give_back(room.saturating_sub(sent));
-        }
         self.blocked = sent < gathered || self.scratch.room < HEADER_BYTES;
         self.advance(sent, ack_due);
+        if let Some(limiter) = limiter {
+            limiter.give_back(room.saturating_sub(sent));
+            if sent < gathered || !self.has_backlog() {
+                limiter.satisfy();
+            }
+        }
         self.check_source()
+    }
+
+    /// Bytes that the next call could hand over.
+    fn wanted(&self) -> usize {
+        let partial = self.partial.map_or(0, |(_, taken, _)| taken);
+        let mut bytes = HEADER_BYTES;
+        for entry in self.queue.range((self.next - self.first) as usize..) {
+            let length = entry.payload().1;
+            bytes += HEADER_BYTES + length + padding(length);
+            if bytes >= BYTES_PER_CALL + partial {
+                break;
+            }
+        }
+        bytes.saturating_sub(partial).min(BYTES_PER_CALL)
     }
 
     /// Fills the scratch; returns the range of writes whose regions it holds.
