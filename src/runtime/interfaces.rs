@@ -349,7 +349,8 @@ fn list(all: &[LocalAddress]) -> String {
 fn local_addresses() -> Result<Vec<LocalAddress>> {
     let entries = nix::ifaddrs::getifaddrs().map_err(|errno| {
         Error::System(format!(
-            "cannot list the network interfaces (getifaddrs): {errno}"
+            "cannot list the network interfaces (getifaddrs): {errno}{}",
+            super::control::remedy(&errno.into())
         ))
     })?;
     let read = |entry: nix::ifaddrs::InterfaceAddress| {

@@ -118,6 +118,10 @@ impl ReceiveConnection {
             .map_err(|error| Error::Internal(format!("{}: {error}", self.shared.label)))?;
         if self.open_count == 0 {
             self.flush();
+            if self.core.has_unsent() {
+                // Completions that nobody has polled take the room of the last counter.
+                self.drive();
+            }
         }
         Ok(Some(Received {
             count: open.count,
@@ -129,7 +133,12 @@ impl ReceiveConnection {
         self.shared.note_poll();
         self.flush();
         self.poll_arrivals();
-        self.gather();
+        if self.open_count == 0 {
+            // What had no room in the call that reported the last receive done.
+            self.flush();
+        } else {
+            self.gather();
+        }
         self.read_inbox();
         if let Some(status) = self.path.failure() {
             self.fate.on_path_failure(status);
@@ -190,7 +199,11 @@ impl ReceiveConnection {
     fn flush(&mut self) {
         self.gather();
         self.path.post();
-        self.shared.note_backlog(self.path.has_backlog());
+        // A counter that finds no room is a backlog, too, once nobody owes us a call.
+        let is_owed = self.open_count == 0 && self.core.has_unsent();
+        let has_failed = self.path.failure().is_some();
+        self.shared
+            .note_backlog(self.path.has_backlog() || is_owed && !has_failed);
     }
 
     fn work(&self, write: &ReceiverWrite) -> SendWork {

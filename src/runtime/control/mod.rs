@@ -292,7 +292,7 @@ fn system(what: &str, error: std::io::Error) -> Error {
 }
 
 /// Which limit to raise, if the error is that of one.
-fn remedy(error: &std::io::Error) -> &'static str {
+pub fn remedy(error: &std::io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => "; raise the limit on open files (`ulimit -n`)",
         // What starting a thread answers at the limit of the user or of a control group.

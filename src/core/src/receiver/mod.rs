@@ -224,6 +224,11 @@ impl Receiver {
         None
     }
 
+    /// Whether a credit or the counter waits for room in the send queue.
+    pub fn has_unsent(&self) -> bool {
+        self.credited < self.opened || self.delivered > self.confirmed || self.counter_due
+    }
+
     /// Hands back the newest write of its path, which was not posted. Several are handed back
     /// newest first.
     pub fn return_transmit(&mut self, write: &ReceiverWrite) -> Result<(), ProtocolError> {
