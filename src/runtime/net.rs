@@ -11,7 +11,7 @@ use r2ccl_core::{ReceiveBuffer as Posted, RegionId};
 use r2ccl_fabric::Access;
 
 use super::error::{Error, Result};
-use super::memory::Lease;
+use super::memory::{Lease, check_spare};
 use super::nic::Properties;
 use super::shared::Shared;
 use super::steward::Driven;
@@ -85,6 +85,7 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
                 .into(),
         ));
     }
+    check_spare()?;
     let (shared, access) = match Kind::of(comm) {
         Some(Kind::Send) => (SENDS.shared(comm), Access::Local),
         Some(Kind::Receive) => (RECEIVES.shared(comm), Access::RemoteWrite),

@@ -8,7 +8,7 @@ use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 
 use super::error::{Error, Result};
 use super::interfaces;
-use super::memory::MemoryCache;
+use super::memory::{MemoryCache, check_spare};
 use crate::config::{Fabric, Settings};
 
 /// One NIC with all that hangs on it.
@@ -51,6 +51,7 @@ pub fn open_all(settings: &Settings) -> Result<Vec<Nic>> {
             "R2CCL_FABRIC=verbs: this version has software NICs only; set R2CCL_FABRIC=soft".into(),
         ));
     }
+    check_spare()?;
     let host = settings.host_identity();
     let specs = interfaces::soft_nics(settings)?;
     specs

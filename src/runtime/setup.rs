@@ -19,7 +19,7 @@ use r2ccl_fabric::{QueuePair, QueuePairAddress, QueuePairConfig};
 use super::control::Link;
 use super::error::{Error, Result};
 use super::group::Group;
-use super::memory::Regions;
+use super::memory::{Regions, check_spare};
 use super::nic::Nic;
 use super::path::Path;
 use super::receive::{PeerRing, RECEIVES_POSTED, ReceiveConnection};
@@ -110,6 +110,7 @@ struct Connecting {
 
 /// Makes a listener and fills its handle.
 pub fn listen(dev: i32, handle: &mut [u8; Handle::BYTES]) -> Result<u64> {
+    check_spare()?;
     let runtime = Runtime::get()?;
     runtime.nic(dev)?;
     let control = runtime.control()?;
@@ -171,6 +172,7 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
 
 /// Sends our end of the path to the listener's process.
 fn offer(dev: i32, peer: &Handle) -> Result<u64> {
+    check_spare()?;
     let runtime = Runtime::get()?;
     let nic = runtime.nic(dev)?;
     let link = runtime.control()?.link(peer)?;
@@ -203,7 +205,7 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     };
     let id = CONNECTING.insert(|_| (attempt, Arc::new(())))?;
     runtime.steward().add_connection(connection, &link, &inbox);
-    if let Err(error) = send(&link, Frame::Open(open)) {
+    if let Err(error) = link.send(Frame::Open(open)) {
         runtime.steward().remove_connection(connection);
         CONNECTING.remove(id);
         return Err(error);
@@ -295,6 +297,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
 
 /// Makes the receiving side of an offer and sends the answer.
 fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<u64> {
+    check_spare()?;
     let nic = runtime.nic(dev)?;
     let offer = open
         .paths
@@ -350,7 +353,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             shared,
         )
     })?;
-    if let Err(error) = send(link, Frame::Accept(reply)) {
+    if let Err(error) = link.send(Frame::Accept(reply)) {
         runtime.steward().remove_connection(connection);
         RECEIVES.remove(id);
         return Err(error);
@@ -380,12 +383,6 @@ fn connect_queue_pair(queue_pair: &mut dyn QueuePair, remote: &[u8; 64]) -> Resu
     queue_pair
         .connect(&QueuePairAddress(*remote))
         .map_err(|error| Error::System(error.to_string()))
-}
-
-/// Sends a frame of the set-up; a link that cannot take it ends the attempt.
-fn send(link: &Arc<Link>, frame: Frame) -> Result<()> {
-    link.send(frame)
-        .map_err(|error| Error::Remote(error.to_string()))
 }
 
 /// `h0/soft0 -> h1/soft1`, in the direction of the data.
