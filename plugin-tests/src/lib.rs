@@ -1,5 +1,9 @@
 //! Harness.
 
+pub mod net;
+pub mod peer;
 pub mod plugin;
+pub mod process;
 pub mod repository;
+pub mod stream;
 pub mod table;

@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use r2ccl_abi::{
@@ -65,8 +65,8 @@ unsafe impl Sync for Plugin {}
 /// Loads the plugin once for this process, with two software NICs on loopback addresses.
 #[allow(clippy::disallowed_methods)] // This process is the test's, and the plugin reads its own.
 pub fn load() -> &'static Plugin {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-    PLUGIN.get_or_init(|| {
+    static SETTINGS: Once = Once::new();
+    SETTINGS.call_once(|| {
         for (name, value) in [
             ("R2CCL_FABRIC", "soft"),
             ("R2CCL_SOFT_NICS", "127.0.0.2,127.0.0.3"),
@@ -75,6 +75,14 @@ pub fn load() -> &'static Plugin {
             // library is loaded.
             unsafe { std::env::set_var(name, value) };
         }
+    });
+    load_as_set()
+}
+
+/// Loads the plugin once for this process, with the settings that the environment holds.
+pub fn load_as_set() -> &'static Plugin {
+    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+    PLUGIN.get_or_init(|| {
         let path = path();
         // SAFETY: the library's initialisers are std's own.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
