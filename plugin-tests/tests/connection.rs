@@ -131,7 +131,7 @@ impl<'a> Pair<'a> {
             .map(|i| self.sink(i * BUFFER_BYTES / 8))
             .collect();
         let mut mrs = vec![self.sink_mr; count];
-        until("receive", || {
+        let request = until("receive", || {
             // What NCCL leaves there as a hint.
             let mut request = without_provenance_mut(1);
             let (data, mrs) = (data.as_mut_ptr(), mrs.as_mut_ptr());
@@ -144,7 +144,12 @@ impl<'a> Pair<'a> {
             };
             assert_eq!(code, ncclSuccess);
             (!request.is_null()).then_some(request)
-        })
+        });
+        let mut done = POISON_INT;
+        // SAFETY: as NCCL calls it: it tests in each turn what is posted, and credits count on that.
+        let code = unsafe { self.table.test(request, &raw mut done, null_mut()) };
+        assert_eq!((code, done), (ncclSuccess, 0));
+        request
     }
 
     /// Tests requests, oldest first, until all are done; the sizes that each reported.
