@@ -130,7 +130,7 @@ impl Stream {
         let at = self.slot(self.done);
         let seed = word(self.done, 0);
         for (index, found) in (0..).zip(&self.memory[at..at + self.slot_words]) {
-            // The NIC has written here behind the compiler's back.
+            // SAFETY: a live reference; the NIC has written here behind the compiler's back.
             let found = unsafe { std::ptr::from_ref(found).read_volatile() };
             assert_eq!(
                 found,

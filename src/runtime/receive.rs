@@ -93,7 +93,12 @@ impl ReceiveConnection {
                 regions,
             });
             self.open_count += 1;
-            self.gather();
+            if self.open_count == 1 {
+                // There is nothing to share a doorbell with.
+                self.flush();
+            } else {
+                self.gather();
+            }
         }
         Ok(first)
     }
