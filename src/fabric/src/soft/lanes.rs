@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use socket2::Socket;
 
 use super::inflow::{Inflow, Next, Progress, Sink};
+use super::limiter::Appetite;
 use super::memory::Cache;
 use super::shared::{Chunk, LaneFault, Shared};
 use super::sys::{self, Epoll, Waker};
@@ -195,6 +196,7 @@ struct State {
     /// Sequence and bytes of the chunk that is arriving.
     incoming: Option<(u32, u32)>,
     outgoing: Option<Outgoing>,
+    appetite: Appetite,
 }
 
 /// One extra socket of a queue pair.
@@ -229,6 +231,7 @@ impl Lane {
                 cache: Cache::default(),
                 incoming: None,
                 outgoing: None,
+                appetite: Appetite::default(),
             }),
         });
         lane.worker.lanes.lock().insert(token, Arc::clone(&lane));
@@ -258,6 +261,9 @@ impl Lane {
             let mut state = self.state.lock();
             state.socket = None;
             state.outgoing = None;
+            if let Some(limiter) = self.shared.device.limiter() {
+                limiter.satisfy(&mut state.appetite);
+            }
         }
         self.worker.lanes.lock().remove(&self.token);
     }
@@ -323,11 +329,11 @@ impl State {
         }
         let limiter = shared.device.limiter();
         let Some(outgoing) = &mut self.outgoing else {
-            limiter.inspect(|limiter| limiter.satisfy());
+            limiter.inspect(|limiter| limiter.satisfy(&mut self.appetite));
             return Turn::Idle;
         };
         let missing = outgoing.missing();
-        let room = limiter.map_or(missing, |limiter| limiter.take(missing));
+        let room = limiter.map_or(missing, |limiter| limiter.take(&mut self.appetite, missing));
         if room == 0 {
             return Turn::Throttled;
         }
@@ -343,6 +349,9 @@ impl State {
             Ok(sent) => {
                 if let Some(limiter) = limiter {
                     limiter.give_back(room - sent.min(room));
+                    if sent < room {
+                        limiter.satisfy(&mut self.appetite);
+                    }
                 }
                 if sent == missing {
                     self.outgoing = None;
@@ -352,6 +361,7 @@ impl State {
             Err(error) => {
                 if let Some(limiter) = limiter {
                     limiter.give_back(room);
+                    limiter.satisfy(&mut self.appetite);
                 }
                 if error.kind() != io::ErrorKind::WouldBlock {
                     shared.set_broken();

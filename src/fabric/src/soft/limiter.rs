@@ -1,6 +1,6 @@
 //! A rate limit that all queue pairs of a device share, without a lock and without sleeping.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time whose bytes may go out in one burst after a pause.
@@ -23,8 +23,14 @@ pub(super) struct Limiter {
     grain_bytes: u64,
     start: Instant,
     paid_ns: AtomicU64,
-    /// Bytes wait for the limit, so the device is not idle although it does not send.
-    hungry: AtomicBool,
+    /// Senders whose bytes wait: with any, the device is not idle although it does not send.
+    hungry: AtomicU32,
+}
+
+/// One sender's part in a [`Limiter`].
+#[derive(Default)]
+pub(super) struct Appetite {
+    hungry: bool,
 }
 
 impl Limiter {
@@ -41,13 +47,18 @@ impl Limiter {
             // Starts in the past, so that the first burst is there at once.
             start: Instant::now(),
             paid_ns: AtomicU64::new(0),
-            hungry: AtomicBool::new(false),
+            hungry: AtomicU32::new(0),
         }
     }
 
     /// How many of `wanted` bytes may go out now: not few of many.
-    pub(super) fn take(&self, wanted: usize) -> usize {
-        self.take_at(self.now_ns(), wanted)
+    pub(super) fn take(&self, appetite: &mut Appetite, wanted: usize) -> usize {
+        let taken = self.take_at(self.now_ns(), wanted);
+        if taken < wanted && !appetite.hungry {
+            appetite.hungry = true;
+            self.hungry.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Gives back what was taken and not sent.
@@ -58,11 +69,11 @@ impl Limiter {
         }
     }
 
-    /// Notes that the caller has nothing that only waits for the limit: time that passes without
-    /// sending is a pause now, unless another one says otherwise.
-    pub(super) fn satisfy(&self) {
-        if self.hungry.load(Ordering::Relaxed) {
-            self.hungry.store(false, Ordering::Relaxed);
+    /// Notes that the sender has nothing that waits only for the limit: if no other has, time that
+    /// passes without sending is a pause.
+    pub(super) fn satisfy(&self, appetite: &mut Appetite) {
+        if std::mem::take(&mut appetite.hungry) {
+            self.hungry.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -79,7 +90,7 @@ impl Limiter {
         let least = usize::try_from(self.grain_bytes).unwrap_or(usize::MAX);
         let mut paid = self.paid_ns.load(Ordering::Relaxed);
         loop {
-            let reach_ns = if self.hungry.load(Ordering::Relaxed) {
+            let reach_ns = if self.hungry.load(Ordering::Relaxed) > 0 {
                 self.burst_ns.max(CATCH_UP.as_nanos() as u64)
             } else {
                 self.burst_ns
@@ -88,9 +99,6 @@ impl Limiter {
             let room_ns = now_ns.saturating_sub(from);
             let room = u128::from(room_ns) * u128::from(self.bytes_per_second) / 1_000_000_000;
             let granted = usize::try_from(room).unwrap_or(usize::MAX).min(wanted);
-            if granted < wanted && !self.hungry.load(Ordering::Relaxed) {
-                self.hungry.store(true, Ordering::Relaxed);
-            }
             if granted < least.min(wanted) {
                 return 0;
             }
@@ -123,8 +131,7 @@ mod tests {
             sent += limiter.take_at(10 * SECOND + step * MILLISECOND, usize::MAX);
         }
         assert!((999_000_000..=1_001_000_000).contains(&sent), "{sent}");
-        limiter.satisfy();
-        assert_eq!(limiter.take_at(20 * SECOND, 10_000_000), 1_000_000);
+        assert_eq!(limiter.take_at(20 * SECOND, usize::MAX), 1_000_000);
         assert_eq!(limiter.take_at(20 * SECOND, 1), 0);
         limiter.give_back(1_000);
         assert_eq!(limiter.take_at(20 * SECOND, 1_000), 1_000);
@@ -133,8 +140,14 @@ mod tests {
     #[test]
     fn time_is_made_up_for_while_bytes_wait_and_portions_are_not_tiny() {
         let limiter = Limiter::new(50_000_000);
+        let (mut one, mut other) = (Appetite::default(), Appetite::default());
         let mut sent = limiter.take_at(SECOND, 1 << 20);
         assert_eq!(sent, 65_536);
+        // More is wanted than there ever is.
+        limiter.take(&mut one, usize::MAX);
+        limiter.take(&mut other, usize::MAX);
+        limiter.paid_ns.store(SECOND, Ordering::Relaxed);
+        sent = 0;
         for step in 1..=50 {
             // Asked often at first, then only each 20 ms.
             for micros in 1..1000 {
@@ -143,10 +156,12 @@ mod tests {
                 assert!(taken == 0 || taken >= 10_000, "{taken} bytes");
                 sent += taken;
             }
+            // One sender's end leaves the other hungry.
+            limiter.satisfy(&mut one);
         }
-        let rate = (sent - 65_536) as f64 / 1.001;
+        let rate = sent as f64 / 1.001;
         assert!((49.4e6..50.1e6).contains(&rate), "{rate}");
-        limiter.satisfy();
+        limiter.satisfy(&mut other);
         assert_eq!(limiter.take_at(9 * SECOND, 1 << 20), 65_536);
         // As little as is wanted is no tiny portion.
         assert_eq!(limiter.take_at(9 * SECOND + 1_000, 40), 40);

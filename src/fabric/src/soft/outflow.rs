@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::lanes::Lane;
+use super::limiter::{Appetite, Limiter};
 use super::memory::{Cache, Region};
 use super::shared::{LaneWrite, Shared};
 use super::sys;
@@ -154,6 +155,7 @@ pub(super) struct Outflow {
     ack_interval: u32,
     scratch: Scratch,
     cache: Cache,
+    appetite: Appetite,
 }
 
 impl Outflow {
@@ -178,6 +180,7 @@ impl Outflow {
                 room: 0,
             },
             cache: Cache::default(),
+            appetite: Appetite::default(),
         }
     }
 
@@ -303,7 +306,10 @@ impl Outflow {
         ack_due: &mut bool,
     ) -> Result<(), SendFault> {
         let limiter = shared.device.limiter();
-        let room = limiter.map_or(BYTES_PER_CALL, |limiter| limiter.take(self.wanted()));
+        let room = limiter.map_or(BYTES_PER_CALL, |limiter| {
+            let wanted = self.wanted();
+            limiter.take(&mut self.appetite, wanted)
+        });
         self.scratch.room = room & !7;
         let (held_from, held_to) = self.gather(shared, lanes, landed, *ack_due);
         let gathered: usize = self.scratch.buffers.iter().map(|it| it.iov_len).sum();
@@ -329,10 +335,17 @@ impl Outflow {
         if let Some(limiter) = limiter {
             limiter.give_back(room.saturating_sub(sent));
             if sent < gathered || !self.has_backlog() {
-                limiter.satisfy();
+                limiter.satisfy(&mut self.appetite);
             }
         }
         self.check_source()
+    }
+
+    /// Nothing more will be sent.
+    pub(super) fn stop(&mut self, limiter: Option<&Limiter>) {
+        if let Some(limiter) = limiter {
+            limiter.satisfy(&mut self.appetite);
+        }
     }
 
     /// Bytes that the next call could hand over.

@@ -180,6 +180,7 @@ impl SoftQueuePair {
             lane.close();
         }
         self.main = None;
+        self.outflow.stop(self.shared.device.limiter());
         self.connect_deadline = None;
     }
 

@@ -22,12 +22,13 @@ use super::sys::{self, Epoll, Waker};
 use super::wire::Hello;
 use crate::DeviceError;
 
-/// Connections of one device that have not said their hello.
-const PENDING_MAX: usize = 64;
+/// Connections of one device that have not said their hello: as many as a crowd of queue pairs
+/// makes at once, so that nobody has to go.
+const PENDING_MAX: usize = 256;
 /// Time to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Time that nobody shortens.
-const HELLO_GRACE: Duration = Duration::from_millis(100);
+/// Time that nobody shortens: on a busy host the thread that says hello may have to wait so long.
+const HELLO_GRACE: Duration = Duration::from_millis(500);
 /// Pause of a listener when as many as may wait are waiting.
 const CROWD_PAUSE: Duration = Duration::from_millis(2);
 /// Pause of a listener when the process is out of descriptors.

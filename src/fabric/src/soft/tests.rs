@@ -14,6 +14,8 @@ use crate::{
     WriteSource,
 };
 
+mod rate;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: usize = 256 * 1024;
 
@@ -43,12 +45,8 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Moves one inline write between two new queue pairs of the device.
-fn works(device: &SoftDevice) {
-    let (mut a, mut b) = (queue_pair(device), queue_pair(device));
-    a.connect(&b.address()).expect("connects");
-    b.connect(&a.address()).expect("connects");
-    let work = SendWork {
+fn empty_write() -> SendWork {
+    SendWork {
         id: 7,
         source: WriteSource::Registered {
             address: 0,
@@ -59,9 +57,16 @@ fn works(device: &SoftDevice) {
         rkey: 0,
         immediate: None,
         signaled: true,
-    };
+    }
+}
+
+/// Moves one empty write between two new queue pairs of the device.
+fn works(device: &SoftDevice) {
+    let (mut a, mut b) = (queue_pair(device), queue_pair(device));
+    a.connect(&b.address()).expect("connects");
+    b.connect(&a.address()).expect("connects");
     // SAFETY: the write is empty.
-    assert_eq!(unsafe { a.post_send(&[work]) }, Ok(1));
+    assert_eq!(unsafe { a.post_send(&[empty_write()]) }, Ok(1));
     let mut done = [Completion::EMPTY; 2];
     wait("a write", || {
         b.poll(&mut []);
@@ -89,8 +94,8 @@ fn strangers_are_dropped_and_hurt_nobody() {
     };
     let mut forged = dial();
     forged.write_all(&wrong.encode()).expect("sends");
-    // Only 64 may wait; the others are gone long before their time is over.
-    wait("the drops", || device.strangers() >= 300 - 64 + 2);
+    // Only 256 may wait; the others are gone long before their time is over.
+    wait("the drops", || device.strangers() >= 300 - 256 + 2);
     works(&device);
     wait("the ends", || {
         [&request, &forged]
@@ -99,6 +104,36 @@ fn strangers_are_dropped_and_hurt_nobody() {
     });
     drop(silent);
     wait("the rest", || device.strangers() >= 302);
+}
+
+#[test]
+fn hundreds_of_queue_pairs_connect_at_once() {
+    const PAIRS: usize = 200;
+    let (one, other) = (device(1), device(1));
+    let start = Instant::now();
+    let mut pairs: Vec<_> = (0..PAIRS)
+        .map(|_| (queue_pair(&one), queue_pair(&other)))
+        .collect();
+    for (a, b) in &mut pairs {
+        a.connect(&b.address()).expect("connects");
+        b.connect(&a.address()).expect("connects");
+        // SAFETY: the write is empty.
+        assert_eq!(unsafe { a.post_send(&[empty_write()]) }, Ok(1));
+    }
+    let mut done = [Completion::EMPTY; 1];
+    let mut slowest = Duration::ZERO;
+    for (a, b) in &mut pairs {
+        wait("a write", || {
+            b.poll(&mut []);
+            a.poll(&mut done) == 1
+        });
+        assert_eq!(done[0].status, Status::Success);
+        slowest = start.elapsed();
+    }
+    println!("{PAIRS} queue pairs of two sockets each: {slowest:?}");
+    // Measured: 0.3 s with ten others on two cores. A dropped SYN or hello would cost seconds.
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert_eq!(one.strangers() + other.strangers(), 0);
 }
 
 /// A queue pair whose peer is this test.
@@ -356,89 +391,6 @@ fn a_peer_that_does_not_exist_shows_as_retry_exceeded() {
     });
     assert_eq!((done[0].id, done[0].status), (3, Status::RetryExceeded));
     assert_eq!((done[1].id, done[1].status), (4, Status::Flushed));
-}
-
-/// Rate of the shaped NIC in bytes a second: 400 Mb/s.
-const LIMIT: u64 = 50_000_000;
-
-/// Moves half a second's bytes over two queue pairs of one shaped NIC, both ends polled by this
-/// thread each `pause`; returns the bytes a second.
-fn shaped(lanes: usize, pause: Duration) -> f64 {
-    const WRITES: usize = 96;
-    let config = SoftConfig::new("slow", IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9)), 400);
-    let config = SoftConfig {
-        lanes: Some(lanes),
-        rate_limit_bytes_per_s: Some(LIMIT),
-        ..config
-    };
-    let device = SoftDevice::open(config).expect("a device");
-    let mut memory = vec![0u64; BYTES / 8];
-    // SAFETY: the queue pairs are fenced and the region ends before the memory is freed.
-    let registration =
-        unsafe { device.register(memory.as_mut_ptr().cast(), BYTES, Access::RemoteWrite) };
-    let registration = registration.expect("a registration");
-    let address = memory.as_ptr() as u64;
-    let work = SendWork {
-        id: 0,
-        source: WriteSource::Registered {
-            address,
-            len: BYTES as u32,
-            lkey: registration.lkey,
-        },
-        remote_address: address,
-        rkey: registration.rkey,
-        immediate: None,
-        signaled: true,
-    };
-    let mut pairs: Vec<_> = (0..2)
-        .map(|_| {
-            let (mut a, mut b) = (queue_pair(&device), queue_pair(&device));
-            a.connect(&b.address()).expect("connects");
-            b.connect(&a.address()).expect("connects");
-            (a, b)
-        })
-        .collect();
-    let (mut posted, mut done) = (0, 0);
-    let mut start = Instant::now();
-    wait("all writes", || {
-        for (a, b) in &mut pairs {
-            let chain = &[work; 8][..(WRITES - posted).min(8)];
-            // SAFETY: the region outlives the queue pairs.
-            posted += unsafe { a.post_send(chain) }.expect("posts");
-            done += a.poll(&mut [Completion::EMPTY; 8]);
-            b.poll(&mut []);
-        }
-        if done == 0 {
-            // Connections and the first burst are not counted.
-            start = Instant::now();
-        }
-        std::thread::sleep(pause);
-        done == WRITES
-    });
-    let elapsed = start.elapsed().as_secs_f64();
-    drop(pairs);
-    device.deregister(registration);
-    // Most of the two writes that were under way at the start may have gone out before it.
-    ((WRITES - 2) * BYTES) as f64 / elapsed
-}
-
-#[test]
-fn a_shaped_nic_keeps_its_rate_exactly() {
-    for (lanes, pause_ms) in [(0, 0), (0, 3), (2, 0)] {
-        let pause = Duration::from_millis(pause_ms);
-        let limit = LIMIT as f64;
-        // On a busy machine time is lost that no shaper can make up for.
-        let enough = (0..10).any(|_| {
-            let rate = shaped(lanes, pause);
-            assert!(rate <= 1.05 * limit, "{lanes} lanes, {pause:?}: {rate} B/s");
-            println!("{lanes} lanes, {pause:?}: {rate}");
-            rate >= 0.95 * limit
-        });
-        assert!(
-            enough,
-            "{lanes} lanes, {pause:?}: never 95 % of {limit} B/s"
-        );
-    }
 }
 
 #[test]
