@@ -274,8 +274,8 @@ impl Net {
         })
     }
 
-    /// Sends as soon as there is a credit. Meanwhile `waiting`, a receive that needs this send to be
-    /// done, is tested: NCCL tests every receive that is open, and the plugin counts on it.
+    /// Sends as soon as there is a credit. Meanwhile `waiting`, a receive that needs this send to
+    /// be done, is tested: NCCL tests every receive that is open, and the plugin counts on it.
     pub fn send(self, comm: Id, buffer: Buffer, waiting: Id) -> Id {
         until("send", || {
             let request = self.isend(comm, buffer).expect("a send");

@@ -146,7 +146,7 @@ impl<'a> Pair<'a> {
             (!request.is_null()).then_some(request)
         });
         let mut done = POISON_INT;
-        // SAFETY: as NCCL calls it: it tests in each turn what is posted, and credits count on that.
+        // SAFETY: as NCCL calls it. It tests in each turn what is posted; credits count on that.
         let code = unsafe { self.table.test(request, &raw mut done, null_mut()) };
         assert_eq!((code, done), (ncclSuccess, 0));
         request

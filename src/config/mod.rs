@@ -211,18 +211,6 @@ impl Settings {
         shared
     }
 
-    /// Fingerprint of [`Settings::shared`]: equal on both ends exactly if the lists are equal.
-    pub fn shared_fingerprint(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new_derive_key("r2ccl shared settings 1");
-        for (name, value) in self.shared() {
-            for part in [name, value] {
-                hasher.update(&(part.len() as u64).to_le_bytes());
-                hasher.update(part.as_bytes());
-            }
-        }
-        first_eight_bytes(&hasher.finalize())
-    }
-
     /// Writes every complaint to the log, as a warning. To be called once, when the log stands.
     pub fn report_complaints(&self) {
         for complaint in &self.complaints {

@@ -156,8 +156,8 @@ fn each_missing_descriptor_is_an_error_until_there_are_enough() {
             let net = Net::load();
             let (mut devices, mut listeners, mut connections) = (0, 0, 0);
             let mut made = None;
-            // More and more of them, until everything is there. Each entry prints so many lines and no
-            // more.
+            // More and more of them, until everything is there. Each entry prints so many lines and
+            // no more.
             for more in 0..64 {
                 allow_descriptors(more);
                 let (count, line) = net.devices();

@@ -233,11 +233,6 @@ impl ControlPlane {
         }
     }
 
-    /// A nonce for a listen: random, never 0.
-    pub fn nonce(&self) -> Result<u64> {
-        auth::random_id()
-    }
-
     /// Random number of this process; peers know it by this.
     pub fn instance(&self) -> u64 {
         self.shared.instance
