@@ -18,6 +18,12 @@ use super::steward::Driven;
 /// the largest; each arrival is made good in the poll that sees it.
 pub const RECEIVES_POSTED: u32 = (2 * WINDOW + 8 * SEGMENTS_MAX) as u32;
 
+/// Up to this size a message costs about as much as a doorbell.
+const SMALL_BYTES: u32 = 8 << 10;
+/// Polls that credits and counters may wait for to share a doorbell. On two H200s one poll of NCCL
+/// takes about a microsecond.
+const PATIENCE: u32 = 8;
+
 /// Where the sender's credit ring lies.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRing {
@@ -46,6 +52,11 @@ pub struct ReceiveConnection {
     open: Box<[Option<OpenReceive>; WINDOW]>,
     fate: Fate,
     open_count: usize,
+    /// The sender is out of credits but for those that have been collected.
+    is_urgent: bool,
+    /// Polls that what has been collected waits for at the most, and has waited for.
+    patience: u32,
+    waited: u32,
     in_call: bool,
 }
 
@@ -68,6 +79,9 @@ impl ReceiveConnection {
             open: Box::new([None; WINDOW]),
             fate: Fate::default(),
             open_count: 0,
+            is_urgent: false,
+            patience: PATIENCE,
+            waited: 0,
             in_call: false,
         }
     }
@@ -93,12 +107,7 @@ impl ReceiveConnection {
                 regions,
             });
             self.open_count += 1;
-            if self.open_count == 1 {
-                // There is nothing to share a doorbell with.
-                self.flush();
-            } else {
-                self.gather();
-            }
+            self.gather();
         }
         Ok(first)
     }
@@ -136,7 +145,9 @@ impl ReceiveConnection {
 
     fn drive(&mut self) {
         self.shared.note_poll();
-        self.flush();
+        if self.is_due() {
+            self.flush();
+        }
         self.poll_arrivals();
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
@@ -160,6 +171,7 @@ impl ReceiveConnection {
         let mut arrivals = 0;
         let mut broken = None;
         let core = &mut self.core;
+        let patience = &mut self.patience;
         self.path.poll(|completion| {
             if !is_arrival(completion) {
                 if let Some(work) = WorkId::from_raw(completion.id) {
@@ -169,6 +181,7 @@ impl ReceiveConnection {
             }
             arrivals += 1;
             let (immediate, bytes) = (completion.immediate, completion.byte_len);
+            *patience = if bytes <= SMALL_BYTES { PATIENCE } else { 0 };
             if let Err(error) = core.handle_arrival(path, generation, immediate, bytes) {
                 broken.get_or_insert(error);
             }
@@ -182,7 +195,15 @@ impl ReceiveConnection {
         }
     }
 
-    /// Collects credits and counters for the next chain. They wait for the next call, which NCCL
+    /// Whether what has been collected must go out now. Between small messages each doorbell is a
+    /// good part of the latency of the next one, so what the sender can do without yet waits for a
+    /// few polls: counters, and credits while it has others.
+    fn is_due(&mut self) -> bool {
+        self.waited += 1;
+        self.is_urgent || self.waited > self.patience
+    }
+
+    /// Collects credits and counters for the next chain. They wait for a later call, which NCCL
     /// owes as long as a receive is open, and so share a doorbell; with the last receive they go
     /// out at once (PROTOCOL R26), since NCCL may never call again.
     fn gather(&mut self) {
@@ -191,6 +212,9 @@ impl ReceiveConnection {
                 let Some(write) = self.core.poll_transmit() else {
                     return;
                 };
+                if let ReceiverBody::Credits { first, .. } = write.body {
+                    self.is_urgent |= first.0 <= self.core.delivered();
+                }
                 let work = self.work(&write);
                 self.path.push(work);
             }
@@ -204,6 +228,8 @@ impl ReceiveConnection {
     fn flush(&mut self) {
         self.gather();
         self.path.post();
+        self.is_urgent = false;
+        self.waited = 0;
         // A counter that finds no room is a backlog, too, once nobody owes us a call.
         let is_owed = self.open_count == 0 && self.core.has_unsent();
         let has_failed = self.path.failure().is_some();
