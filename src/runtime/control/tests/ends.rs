@@ -227,7 +227,7 @@ fn differing_versions_are_named_on_both_sides() {
     let mut settings = config("b");
     settings.version = PROTOCOL_VERSION + 1;
     let (a, b) = (Node::new("a"), Node::with(settings));
-    a.link(&b).send(numbered(1)).expect("sent");
+    a.link(&b);
     for node in [&a, &b] {
         let error = node.recorder.wait_down();
         let text = error.to_string();
