@@ -108,11 +108,13 @@ impl Steward {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         while !self.stopped {
             let count = self.wait(&mut events);
-            // Cleared before commands are taken: one that comes later wakes again.
-            self.shared.notified.store(false, Ordering::Release);
             for event in &events[..count] {
                 self.on_event(event.data(), event.events());
             }
+            // Cleared after the event descriptor was read, or a wake in between would be read away
+            // with the mark left standing, and nobody would wake us again; and before commands are
+            // taken: one that comes later wakes.
+            self.shared.notified.store(false, Ordering::Release);
             self.run_commands();
             self.run_timers();
         }
