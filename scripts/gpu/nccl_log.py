@@ -54,6 +54,8 @@ def expected_table(version, exported):
 def problems(logs, network, table=None, protocol=None):
     """What is wrong with the logs of one launch: a list of sentences, empty if nothing is."""
     found = []
+    # Old releases print their version on rank 0 only.
+    version = next((log.version for log in logs if log.version), None)
     for log in logs:
         name = log.path.name
         if log.empty:
@@ -62,7 +64,7 @@ def problems(logs, network, table=None, protocol=None):
         if set(log.networks) != {network}:
             found.append(f"{name}: 'Using network' says {dict(log.networks)}, not {network}")
         if table is not None:
-            found += _table_problem(log, network, table)
+            found += _table_problem(log, network, table, version)
     if protocol is not None:
         used = set().union(*(log.used_protocols() for log in logs)) if logs else set()
         if used != {protocol.upper()}:
@@ -70,9 +72,9 @@ def problems(logs, network, table=None, protocol=None):
     return found
 
 
-def _table_problem(log, network, table):
+def _table_problem(log, network, table, version):
     # Releases before 2.24 name the table only if it is not the newest they know.
-    if log.version and log.version < (2, 24) and not log.loaded:
+    if version and version < (2, 24) and not log.loaded:
         return []
     if log.loaded != [(network, table)]:
         return [f"{log.path.name}: loaded {log.loaded}, not {network} v{table}"]

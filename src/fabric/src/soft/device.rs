@@ -236,10 +236,9 @@ impl SoftDevice {
 /// A listener on `address`, on a port that the kernel chooses, and where it listens.
 fn listen(address: IpAddr, mtu: u32) -> std::io::Result<(Socket, SocketAddr)> {
     let listener = sys::open(address, mtu)?;
-    if address.is_loopback() {
-        // Sockets that it accepts inherit this.
-        sys::set_local(&listener);
-    }
+    // Sockets that it accepts inherit this. Those of other hosts get the system's choice later:
+    // that way round, since a socket that has once been told to pace does so for good.
+    sys::set_local(&listener);
     listener.listen(1024)?;
     let bound = listener.local_addr()?.as_socket();
     Ok((listener, bound.unwrap_or(SocketAddr::new(address, 0))))

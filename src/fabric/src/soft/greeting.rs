@@ -29,8 +29,8 @@ pub(super) fn admit(device: &Inner, socket: Socket, bytes: &[u8; Hello::BYTES]) 
         ..
     } = hello;
     let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
-    if peer.is_some_and(|peer| port::interface_of(peer.ip()).is_some()) {
-        sys::set_local(&socket);
+    if peer.is_none_or(|peer| port::interface_of(peer.ip()).is_none()) {
+        sys::set_remote(&socket);
     }
     shared.deliver(Arrival {
         index,

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
@@ -110,6 +111,20 @@ pub(super) fn open(address: IpAddr, mtu: u32) -> io::Result<Socket> {
 pub(super) fn set_local(socket: &Socket) {
     // Without effect the socket is only slower.
     let _ = socket.set_tcp_congestion(b"reno");
+}
+
+/// Gives a socket whose other end is on another host the system's congestion control.
+pub(super) fn set_remote(socket: &Socket) {
+    static SYSTEM: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
+        let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).ok()?;
+        let mut name = fresh.tcp_congestion().ok()?;
+        name.retain(|byte| *byte != 0);
+        Some(name)
+    });
+    if let Some(name) = &*SYSTEM {
+        // Without effect the socket keeps the plain one, which works everywhere.
+        let _ = socket.set_tcp_congestion(name);
+    }
 }
 
 /// Receive window to start with. The kernel's own first window holds one segment of the loopback
