@@ -20,6 +20,9 @@ use super::wire::{self, Wire};
 pub const HOST_COMMAND: &str = "bench-host";
 /// Time that the other hosts get to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(5);
+/// A host that sees nothing move gives up by itself and can say where it stood: the driver waits so
+/// much longer for its word, also on a machine that is busy with other things.
+const LAST_WORD: Duration = Duration::from_secs(3);
 /// Longest sleep of the driver between two looks at its deadlines.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -89,7 +92,7 @@ impl World {
         let mut world = World {
             members: Vec::new(),
             links: links(setup.pattern, setup.hosts, setup.channels),
-            timeout: setup.timeout,
+            timeout: setup.timeout + LAST_WORD,
             kill: setup.kill,
             kill_at: None,
             failed_at: None,
@@ -116,9 +119,7 @@ impl World {
     }
 
     fn plan(&self, setup: &Setup, host: usize, comm_id: u64) -> Plan {
-        // A host that sees nothing move gives up a little before the driver would kill it, and
-        // can say where it stood.
-        let stall_ms = u64::try_from(setup.timeout.as_millis() * 9 / 10).unwrap_or(u64::MAX);
+        let stall_ms = u64::try_from(setup.timeout.as_millis()).unwrap_or(u64::MAX);
         Plan {
             host,
             hosts: setup.hosts,

@@ -13,13 +13,15 @@
 //! * With work outstanding, the end of the peer's process or queue pair shows at the next poll, and
 //!   a silent network after [`SoftConfig::silence`]: the oldest work ends as retry-exceeded, the
 //!   rest as flushed. A peer that is reachable but does not poll is waited for without end.
-//! * Without work outstanding nothing is reported, as with InfiniBand: posted receives stay, and the
-//!   first work posted after the loss fails at once. So an end that only receives never learns of
-//!   a loss from its queue pair; whoever owns it must watch by other means (a control connection,
-//!   a heartbeat). Underneath, TCP's keepalive closes the sockets of a vanished host after
-//!   [`SoftConfig::silence`], or 3 seconds if that is longer, so that such an end costs nothing.
-//! * A connection that is refused or reset fails at once. One that nobody answers, or whose listener
-//!   is too busy to take it, is waited for as long as [`SoftConfig::silence`]: the kernel repeats it.
+//! * Without work outstanding nothing is reported, as with InfiniBand: posted receives stay, and
+//!   the first work posted after the loss fails at once. So an end that only receives never learns
+//!   of a loss from its queue pair; whoever owns it must watch by other means (a control
+//!   connection, a heartbeat). Underneath, TCP's keepalive closes the sockets of a vanished host
+//!   after [`SoftConfig::silence`], or 3 seconds if that is longer, so that such an end costs
+//!   nothing.
+//! * A connection that is refused or reset fails at once. One that nobody answers, or whose
+//!   listener is too busy to take it, is waited for as long as [`SoftConfig::silence`]: the kernel
+//!   repeats it.
 //! * A write with immediate that finds no receive holds back what comes behind it on the same
 //!   socket, acknowledgements included: post receives for all that the peer may send.
 //!
