@@ -38,8 +38,8 @@ pub mod time;
 pub mod wire;
 
 pub use end::{
-    Action, EndConfig, EndSnapshot, EndStatistics, Evidence, Failure, HealthSnapshot, ProbeKind,
-    Routing,
+    Action, End, EndConfig, EndSnapshot, EndStatistics, Evidence, Failure, Half, HealthSnapshot,
+    ProbeKind, ReceiveEnd, Routing, SendEnd, Work,
 };
 pub use error::ProtocolError;
 pub use health::Health;
