@@ -128,13 +128,11 @@ impl<H: Half> End<H> {
         };
         let generation = state.generation;
         state.forget_attempt();
-        state.tell_over = Some(generation);
-        if self.half.close(id, generation) {
-            // The receiver was ready already: its queue pair has to fall silent first.
-            if let Some(state) = self.state(id) {
-                (state.fence, state.closing, state.closed) = (Fence::Due, generation, now);
-            }
-        } else if let Some(state) = self.state(id) {
+        // If this end was connected, its queue pair has to fall silent first.
+        if !self.close_generation(now, id)
+            && let Some(state) = self.state(id)
+        {
+            state.tell_over = Some(generation);
             state.destroy = Some(generation);
         }
         self.back_off(now, id);

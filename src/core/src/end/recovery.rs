@@ -8,16 +8,31 @@ use super::{End, Half};
 use crate::error::ProtocolError;
 use crate::health::{Event, Health};
 use crate::ids::{Generation, PathId};
+use crate::paths::Condition;
 use crate::recovery::{Answer, FenceOutcome};
 use crate::time::Time;
 
 impl<H: Half> End<H> {
     /// Ends the newest generation of a path at this end. The table has put the path into DOWN.
     pub(super) fn end_generation(&mut self, now: Time, id: PathId) {
+        self.close_generation(now, id);
+        self.plan_return(now, id);
+        self.reroute(now);
+        self.half.resend();
+    }
+
+    /// Stops posting in the newest generation and begins to fence it. False: nothing was ever
+    /// added under it, so that there is nothing to fence.
+    pub(super) fn close_generation(&mut self, now: Time, id: PathId) -> bool {
         let repeat_ns = self.config.repeat_ns;
+        let condition = self.half.condition(id);
+        let newest = self.half.generation(id);
         let Some(state) = self.state(id) else {
-            return;
+            return false;
         };
+        if newest != Some(state.generation) || condition == Some(Condition::Retired) {
+            return false;
+        }
         let generation = state.generation;
         state.forget_attempt();
         state.fence = Fence::Due;
@@ -29,9 +44,7 @@ impl<H: Half> End<H> {
         }
         self.half.close(id, generation);
         self.statistics.closed += 1;
-        self.plan_return(now, id);
-        self.reroute(now);
-        self.half.resend();
+        true
     }
 
     /// The outcome of [`super::Action::Fence`]. It may come late, more than once, and better than
