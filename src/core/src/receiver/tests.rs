@@ -11,10 +11,10 @@ use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
 use std::vec::Vec;
 
-const PATH: PathId = PathId::PRIMARY;
-const GENERATION: Generation = Generation(1025);
+pub(super) const PATH: PathId = PathId::PRIMARY;
+pub(super) const GENERATION: Generation = Generation(1025);
 
-fn receiver() -> Receiver {
+pub(super) fn receiver() -> Receiver {
     let mut receiver = Receiver::new(ReceiverConfig::default());
     receiver.add_path(PATH, GENERATION).expect("first");
     receiver.set_credit_path(PATH).expect("known path");
@@ -30,7 +30,7 @@ fn buffer(tag: i32) -> ReceiveBuffer {
     }
 }
 
-fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
+pub(super) fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
     let buffers = [
         buffer(1),
         buffer(2),
@@ -44,7 +44,7 @@ fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
         .expect("legal")
 }
 
-fn arrive(
+pub(super) fn arrive(
     receiver: &mut Receiver,
     seq: u64,
     (index, count): (u8, u8),

@@ -3,6 +3,8 @@
 mod message;
 mod recovery;
 #[cfg(test)]
+mod recovery_tests;
+#[cfg(test)]
 mod tests;
 mod values;
 

@@ -24,7 +24,7 @@ fn sender() -> Sender {
     sender
 }
 
-fn credit(seq: u64, group_index: u8, group_size: u8, tag: i32) -> Credit {
+pub(super) fn credit(seq: u64, group_index: u8, group_size: u8, tag: i32) -> Credit {
     let address = 0x1000 * (seq + 1);
     Credit {
         seq: Seq(seq),
