@@ -19,6 +19,8 @@ mod poll;
 mod rebuild;
 mod recovery;
 mod routes;
+#[cfg(test)]
+mod tests;
 mod values;
 mod watchdog;
 
