@@ -2,6 +2,8 @@
 
 extern crate std;
 
+mod recovery;
+
 use super::{Arrival, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverWrite};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
@@ -11,10 +13,10 @@ use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
 use std::vec::Vec;
 
-pub(super) const PATH: PathId = PathId::PRIMARY;
-pub(super) const GENERATION: Generation = Generation(1025);
+const PATH: PathId = PathId::PRIMARY;
+const GENERATION: Generation = Generation(1025);
 
-pub(super) fn receiver() -> Receiver {
+fn receiver() -> Receiver {
     let mut receiver = Receiver::new(ReceiverConfig::default());
     receiver.add_path(PATH, GENERATION).expect("first");
     receiver.set_credit_path(PATH).expect("known path");
@@ -30,7 +32,7 @@ fn buffer(tag: i32) -> ReceiveBuffer {
     }
 }
 
-pub(super) fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
+fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
     let buffers = [
         buffer(1),
         buffer(2),
@@ -44,7 +46,7 @@ pub(super) fn open(receiver: &mut Receiver, count: usize) -> Option<Seq> {
         .expect("legal")
 }
 
-pub(super) fn arrive(
+fn arrive(
     receiver: &mut Receiver,
     seq: u64,
     (index, count): (u8, u8),

@@ -3,8 +3,6 @@
 mod message;
 mod recovery;
 #[cfg(test)]
-mod recovery_tests;
-#[cfg(test)]
 mod tests;
 mod values;
 

@@ -2,6 +2,8 @@
 
 extern crate std;
 
+mod recovery;
+
 use super::{Match, SendStatus, Sender, SenderConfig, Truncation};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
@@ -24,7 +26,7 @@ fn sender() -> Sender {
     sender
 }
 
-pub(super) fn credit(seq: u64, group_index: u8, group_size: u8, tag: i32) -> Credit {
+fn credit(seq: u64, group_index: u8, group_size: u8, tag: i32) -> Credit {
     let address = 0x1000 * (seq + 1);
     Credit {
         seq: Seq(seq),
@@ -217,7 +219,7 @@ fn counters_are_monotone_and_bounded() {
     assert_eq!(sender.delivered(), 2);
 }
 
-pub(super) fn answer(
+fn answer(
     path: PathId,
     generation: Generation,
     is_fenced: bool,

@@ -1,7 +1,7 @@
 //! The target's side of a generation that ends.
 
-use super::tests::{GENERATION, PATH, arrive, open, receiver};
-use super::{Arrival, Receiver};
+use super::super::{Arrival, Receiver};
+use super::{GENERATION, PATH, arrive, open, receiver};
 use crate::ids::{Generation, Seq};
 
 fn first(receiver: &Receiver) -> Option<(u64, u16, u64, bool)> {

@@ -2,8 +2,8 @@
 
 extern crate std;
 
-use super::tests::{answer, credit};
-use super::{SendStatus, Sender, SenderConfig};
+use super::super::{SendStatus, Sender, SenderConfig};
+use super::{answer, credit};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
 use crate::route::Route;
