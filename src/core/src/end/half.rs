@@ -60,8 +60,8 @@ pub trait Half {
     fn handle_goodbye(&mut self, count: u64) -> Result<(), ProtocolError>;
     /// Whether requests wait.
     fn is_busy(&self) -> bool;
-    /// Whether requests wait for nothing but a fence.
-    fn is_waiting_for_fence(&self) -> bool;
+    /// Whether requests wait for the fence of a generation of this path.
+    fn is_waiting_for_fence(&self, path: PathId) -> bool;
 }
 
 impl Half for Sender {
@@ -136,8 +136,8 @@ impl Half for Sender {
         self.is_busy()
     }
 
-    fn is_waiting_for_fence(&self) -> bool {
-        self.is_waiting_for_fence()
+    fn is_waiting_for_fence(&self, path: PathId) -> bool {
+        self.is_waiting_for_fence(path)
     }
 }
 
@@ -229,7 +229,7 @@ impl Half for Receiver {
         self.is_waiting()
     }
 
-    fn is_waiting_for_fence(&self) -> bool {
+    fn is_waiting_for_fence(&self, _: PathId) -> bool {
         false
     }
 }

@@ -217,16 +217,16 @@ impl<H: Half> End<H> {
     /// Why requests fail now, if they do (PROTOCOL R62).
     pub fn failure(&self, now: Time) -> Option<Failure> {
         let give_up = self.config.give_up_ns;
-        if !self.half.is_busy() && !self.half.is_waiting_for_fence() {
-            return None;
-        }
-        if let Some(since) = self.lost_since {
-            return (now.since(since) >= give_up).then_some(Failure::NoPath);
+        let is_lost = self
+            .lost_since
+            .is_some_and(|since| now.since(since) >= give_up);
+        if is_lost && self.half.is_busy() {
+            return Some(Failure::NoPath);
         }
         self.ids().find_map(|id| {
             let state = self.paths[id.index()].as_ref()?;
-            let waits = !self.half.is_settled(id) && now.since(state.closed) >= give_up;
-            (H::IS_SENDER && waits).then_some(Failure::NoFence(id))
+            let is_due = now.since(state.closed) >= give_up;
+            (is_due && self.half.is_waiting_for_fence(id)).then_some(Failure::NoFence(id))
         })
     }
 

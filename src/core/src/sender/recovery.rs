@@ -1,7 +1,7 @@
 //! Generations that end: answers, fences, and what has to be posted again.
 
+use super::Sender;
 use super::message::{Stage, bits};
-use super::{SendStatus, Sender};
 use crate::end::Work;
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
@@ -208,12 +208,15 @@ impl Sender {
         work
     }
 
-    /// Sends whose message is delivered and which only wait for a fence.
-    pub fn is_waiting_for_fence(&self) -> bool {
-        (self.oldest.0..self.delivered.0).map(Seq).any(|seq| {
-            self.messages.get(seq).stage == Stage::Submitted
-                && self.status(seq) == SendStatus::Pending
-        })
+    /// Whether a send waits for a generation of `path` that is over and not settled: for its fence,
+    /// or for the answer that says what to post again.
+    pub fn is_waiting_for_fence(&self, path: PathId) -> bool {
+        let bit = 1 << path.index();
+        !self.is_settled(path)
+            && (self.oldest.0..self.filled.0).map(Seq).any(|seq| {
+                let message = self.messages.get(seq);
+                message.stage == Stage::Submitted && message.held & bit != 0
+            })
     }
 
     /// When a generation is both fenced and answered, what was posted in it and has not arrived

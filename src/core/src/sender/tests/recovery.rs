@@ -137,7 +137,7 @@ fn done_waits_for_the_fence() {
         .expect("posted");
     assert_eq!(sender.delivered(), 1);
     assert_eq!(sender.status(Seq(0)), SendStatus::Pending);
-    assert!(sender.is_waiting_for_fence());
+    assert!(sender.is_waiting_for_fence(OLD) && !sender.is_waiting_for_fence(other()));
     let error = ProtocolError::NotDelivered(Seq(0));
     assert_eq!(sender.release(Seq(0)), Err(error));
     let told = answer(OLD, GENERATION, false, 1, &[]);
