@@ -462,3 +462,31 @@ fn drain_and_undrain() {
     end.drain(at(3), PATH, false);
     assert_eq!(heaviest(&end), PATH);
 }
+
+/// PROTOCOL R15: credits that the sender may have missed come again, on a path that is left: when
+/// it asks, and unasked when a generation ends.
+#[test]
+fn credits_come_again() {
+    let mut end = receive_end(2);
+    let buffer = ReceiveBuffer {
+        region: RegionId(0),
+        address: 0,
+        capacity: 1,
+        tag: 0,
+    };
+    end.half_mut()
+        .post_recv(at(0), &[buffer])
+        .expect("legal")
+        .expect("room");
+    let paths = |end: &mut ReceiveEnd| {
+        let writes = core::iter::from_fn(|| end.half_mut().poll_transmit());
+        writes.map(|write| write.path).collect::<Vec<_>>()
+    };
+    let credit_path = paths(&mut end)[0];
+    assert_eq!(paths(&mut end), []);
+    end.handle_frame(at(1), &PathFrame::Resend).expect("legal");
+    assert_eq!(paths(&mut end), [credit_path; 2], "credit and counter");
+    end.handle_evidence(at(2), credit_path, FIRST, Evidence::Error);
+    let left = if credit_path == PATH { other() } else { PATH };
+    assert_eq!(paths(&mut end), [left; 2]);
+}
