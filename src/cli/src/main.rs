@@ -2,7 +2,7 @@
 //!
 //! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
 //! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
-//! shows the settings ([`settings`]). [`net`] is the door to a plugin's file.
+//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`]). [`net`] is the door to a plugin's file.
 
 mod bench;
 mod demo;
@@ -10,6 +10,7 @@ mod launch;
 mod locate;
 mod net;
 mod settings;
+mod sim;
 mod stats;
 mod units;
 
@@ -39,6 +40,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Show the plugin's settings, their values and where they come from
     Config(settings::ConfigArgs),
+    /// Let simulated worlds of hosts, NICs and faults happen, and say which broke a rule
+    Sim(sim::SimArgs),
     /// One host of a run; started by bench and demo only
     #[command(name = bench::HOST_COMMAND, hide = true)]
     BenchHost,
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Config(args) => settings::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::BenchHost => return bench::host_main(),
     };
     ended.unwrap_or_else(|message| {

@@ -77,6 +77,9 @@ pub enum ProtocolError {
     /// The segments of a message hold more than its buffer.
     #[error("peer sent more bytes than message {} has room for", .0.0)]
     Overrun(Seq),
+    /// An answer names segments that were never posted.
+    #[error("peer says that segments of message {} have arrived which were never posted", .0.0)]
+    SegmentNeverPosted(Seq),
     /// One segment holds more than any may.
     #[error("peer sent a segment of {0} bytes")]
     SegmentTooLarge(u32),
@@ -93,6 +96,7 @@ impl ProtocolError {
                 | Self::SegmentCountChanged { .. }
                 | Self::OutsideWindow(_)
                 | Self::Overrun(_)
+                | Self::SegmentNeverPosted(_)
                 | Self::SegmentTooLarge(_)
         )
     }

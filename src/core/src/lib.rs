@@ -23,24 +23,33 @@
 
 extern crate alloc;
 
+pub mod end;
 pub mod error;
+pub mod health;
 pub mod ids;
 pub mod limits;
 pub mod paths;
 pub mod receiver;
+pub mod recovery;
 pub mod route;
 pub mod segment;
 pub mod sender;
 pub mod time;
 pub mod wire;
 
+pub use end::{
+    Action, End, EndConfig, EndSnapshot, EndStatistics, Evidence, Failure, Half, HealthSnapshot,
+    ProbeKind, ReceiveEnd, Routing, SendEnd, Work,
+};
 pub use error::ProtocolError;
+pub use health::Health;
 pub use ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
 pub use paths::{Condition, PathSnapshot};
 pub use receiver::{
     Arrival, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
     ReceiverStatistics, ReceiverWrite,
 };
+pub use recovery::{Answer, FenceOutcome};
 pub use route::Route;
 pub use sender::{
     Match, SegmentWrite, SendStatus, Sender, SenderConfig, SenderSnapshot, SenderStatistics,

@@ -7,11 +7,14 @@ use crate::limits::{PATHS_MAX, SEND_DEPTH, SIGNAL_EVERY};
 /// What may be done with a generation of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
+    /// Connected but not in service: nothing is posted yet, what arrives counts.
+    Proving,
     /// Work may be posted, and what arrives counts.
     Live,
-    /// A completion reported an error: nothing more is posted, what arrives still counts.
+    /// A completion reported an error, or the receiver is closing it: nothing more is posted,
+    /// what arrives still counts.
     Failed,
-    /// Given up: nothing is posted and everything that arrives is dropped (PROTOCOL R13).
+    /// Over: nothing is posted and everything that arrives is dropped (PROTOCOL R13).
     Retired,
 }
 
@@ -45,6 +48,11 @@ impl Path {
         (self.posted - self.completed) as u32
     }
 
+    /// Work requests known to be complete.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
+    }
+
     /// The generation.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
@@ -61,6 +69,12 @@ impl Path {
         let id = WorkId::new(kind, self.id, self.generation, self.posted, seq, segment);
         self.posted += 1;
         (id, self.posted % u64::from(SIGNAL_EVERY) == 0)
+    }
+
+    /// Whether `generation` of this path is over.
+    pub(crate) fn is_over(&self, generation: Generation) -> bool {
+        generation < self.generation
+            || (generation == self.generation && self.condition == Condition::Retired)
     }
 
     /// Takes back the newest work request; false when `work` is not that.
@@ -97,7 +111,12 @@ impl PathTable {
     }
 
     /// Adds a path, or brings one back under a new generation (PROTOCOL R12).
-    pub(crate) fn add(&mut self, id: PathId, generation: Generation) -> Result<(), ProtocolError> {
+    pub(crate) fn add(
+        &mut self,
+        id: PathId,
+        generation: Generation,
+        condition: Condition,
+    ) -> Result<(), ProtocolError> {
         let entry = &mut self.paths[id.index()];
         if let Some(last) = entry {
             if last.condition != Condition::Retired {
@@ -107,7 +126,6 @@ impl PathTable {
                 return Err(ProtocolError::GenerationNotNewer(id));
             }
         }
-        let condition = Condition::Live;
         *entry = Some(Path {
             id,
             generation,
@@ -138,6 +156,34 @@ impl PathTable {
         self.get(id).is_some_and(|path| {
             path.generation == generation && path.condition != Condition::Retired
         })
+    }
+
+    /// Takes a generation that was being proved into service.
+    pub(crate) fn serve(&mut self, id: PathId) {
+        if let Some(path) = self.get_mut(id)
+            && path.condition == Condition::Proving
+        {
+            path.condition = Condition::Live;
+        }
+    }
+
+    /// Lets nothing more be posted in a generation; false when that is so already.
+    pub(crate) fn stop(&mut self, id: PathId, generation: Generation) -> bool {
+        let path = self
+            .get_mut(id)
+            .filter(|path| path.generation == generation && path.condition != Condition::Retired);
+        let stopped = path.map(|path| core::mem::replace(&mut path.condition, Condition::Failed));
+        matches!(stopped, Some(Condition::Proving | Condition::Live))
+    }
+
+    /// Whether work may be posted on the path, but for a full queue.
+    pub(crate) fn is_live(&self, id: PathId) -> bool {
+        self.condition(id) == Some(Condition::Live)
+    }
+
+    /// Newest generation of a path.
+    pub(crate) fn generation(&self, id: PathId) -> Option<Generation> {
+        self.get(id).map(|path| path.generation)
     }
 
     /// Ends a generation; an older or unknown one is over already.
@@ -194,7 +240,8 @@ mod tests {
 
     fn live() -> PathTable {
         let mut table = PathTable::new();
-        table.add(PATH, Generation(1)).expect("first");
+        let live = Condition::Live;
+        table.add(PATH, Generation(1), live).expect("first");
         table
     }
 
@@ -202,8 +249,9 @@ mod tests {
     #[test]
     fn generations_only_rise() {
         let mut table = live();
+        let live = Condition::Live;
         assert_eq!(
-            table.add(PATH, Generation(2)),
+            table.add(PATH, Generation(2), live),
             Err(ProtocolError::PathInUse(PATH))
         );
         table.retire(PATH, Generation(0));
@@ -211,10 +259,10 @@ mod tests {
         table.retire(PATH, Generation(1));
         for old in [0, 1] {
             let error = ProtocolError::GenerationNotNewer(PATH);
-            assert_eq!(table.add(PATH, Generation(old)), Err(error));
+            assert_eq!(table.add(PATH, Generation(old), live), Err(error));
         }
         assert!(!table.accepts(PATH, Generation(1)));
-        table.add(PATH, Generation(2)).expect("newer");
+        table.add(PATH, Generation(2), live).expect("newer");
         assert!(table.accepts(PATH, Generation(2)) && !table.accepts(PATH, Generation(1)));
     }
 

@@ -163,6 +163,13 @@ impl Cut {
         self.shares().iter().find(|share| share.path == path)
     }
 
+    /// Path and place of segment `index` as the message was cut.
+    pub fn segment(&self, index: u8) -> Option<(PathId, Segment)> {
+        let share = self.shares().iter().rfind(|share| share.first <= index)?;
+        let (_, segment) = self.of_path(share.path, index - share.first)?;
+        Some((share.path, segment))
+    }
+
     /// The `nth` segment of the share of `path`, with its number in the message.
     pub fn of_path(&self, path: PathId, nth: u8) -> Option<(u8, Segment)> {
         let share = self.share(path).filter(|share| nth < share.count)?;
@@ -319,6 +326,7 @@ mod tests {
                 for nth in 0..share.count {
                     let (index, segment) = cut.of_path(share.path, nth).expect("counted");
                     prop_assert_eq!((index, segment.offset), (number, end));
+                    prop_assert_eq!(cut.segment(index), Some((share.path, segment)));
                     prop_assert!(segment.offset % SEGMENT_ALIGN == 0);
                     prop_assert!(segment.bytes <= size.bytes());
                     prop_assert!(segment.bytes > 0 || bytes == 0);

@@ -18,6 +18,11 @@ impl Time {
         self.0
     }
 
+    /// `nanoseconds` later; stays at the end of time.
+    pub const fn plus(self, nanoseconds: u64) -> Self {
+        Self(self.0.saturating_add(nanoseconds))
+    }
+
     /// Nanoseconds from `earlier` to `self`; 0 when `earlier` is the later one.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -32,6 +37,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// The latest time seen.
+    pub(crate) fn latest(self) -> Time {
+        self.latest
+    }
+
     /// Takes a reading and returns the time that counts: never earlier than any before.
     pub(crate) fn advance(&mut self, now: Time) -> Time {
         self.latest = self.latest.max(now);

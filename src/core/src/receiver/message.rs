@@ -46,6 +46,11 @@ impl Message {
         self.segments > 0 && self.arrived == u64::MAX >> (u64::BITS - u32::from(self.segments))
     }
 
+    /// Segments that have arrived, one bit each.
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
     /// Marks one segment of `bytes`. On an error nothing has changed.
     pub(super) fn mark(
         &mut self,

@@ -1,6 +1,7 @@
 //! The receiving side of a connection.
 
 mod message;
+mod recovery;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -35,6 +36,8 @@ pub use values::{
 pub struct Receiver {
     clock: Clock,
     paths: PathTable,
+    /// Paths whose last generation is over and fenced here, one bit each.
+    fenced: u16,
     credit_path: Option<PathId>,
     messages: Messages,
     oldest: Seq,
@@ -54,6 +57,7 @@ impl Receiver {
         Self {
             clock: Clock::default(),
             paths: PathTable::new(),
+            fenced: 0,
             credit_path: None,
             messages: Messages::new(),
             oldest: Seq(0),
@@ -68,13 +72,7 @@ impl Receiver {
 
     /// Adds a path, or brings a retired one back under a newer generation (PROTOCOL R12).
     pub fn add_path(&mut self, path: PathId, generation: Generation) -> Result<(), ProtocolError> {
-        self.paths.add(path, generation)
-    }
-
-    /// Ends a generation: nothing more is posted in it, and whatever still comes from it is
-    /// dropped and counted (PROTOCOL R13).
-    pub fn retire_path(&mut self, path: PathId, generation: Generation) {
-        self.paths.retire(path, generation);
+        self.paths.add(path, generation, Condition::Live)
     }
 
     /// Condition of a path's newest generation; `None` when it was never added.
@@ -236,7 +234,7 @@ impl Receiver {
             .paths
             .get_mut(write.path)
             .ok_or(ProtocolError::UnknownPath(write.path))?;
-        if !state.take_back(write.work) {
+        if !state.is_over(write.generation) && !state.take_back(write.work) {
             return Err(ProtocolError::ReturnOutOfOrder);
         }
         match write.body {

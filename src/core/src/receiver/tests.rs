@@ -2,6 +2,8 @@
 
 extern crate std;
 
+mod recovery;
+
 use super::{Arrival, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverWrite};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
@@ -274,7 +276,8 @@ fn stale_generations_change_nothing() {
             Ok(Arrival::Stale)
         );
     }
-    receiver.retire_path(PATH, GENERATION);
+    assert!(receiver.close_path(PATH, GENERATION));
+    assert!(receiver.handle_fence(PATH, GENERATION, true));
     assert_eq!(arrive(&mut receiver, 0, (0, 1), 0), Ok(Arrival::Stale));
     assert_eq!(receiver.snapshot().statistics.stale_arrivals, 5);
     assert_eq!(receiver.poll_transmit(), None, "the credit path is gone");

@@ -1,8 +1,8 @@
 //! One message of the window, as the sender sees it.
 
-use crate::ids::{RegionId, Seq};
-use crate::limits::WINDOW;
-use crate::segment::Cut;
+use crate::ids::{PathId, RegionId, Seq};
+use crate::limits::{SEGMENTS_MAX, WINDOW};
+use crate::segment::{Cut, Segment};
 use crate::time::Time;
 use crate::wire::credit::Credit;
 
@@ -27,8 +27,16 @@ pub(super) struct Message {
     pub(super) bytes: u32,
     pub(super) submitted: Time,
     pub(super) cut: Cut,
-    /// Segments posted so far.
-    pub(super) posted: u8,
+    /// Segments posted, one bit each; those that an answer lacks are taken out again.
+    pub(super) posted: u64,
+    /// Segments that an answer confirmed.
+    pub(super) arrived: u64,
+    /// Segments that go over another path than they were cut for.
+    pub(super) moved: u64,
+    /// Paths on whose present or last generation a segment was posted, one bit each.
+    pub(super) held: u16,
+    /// For each moved segment its path.
+    pub(super) home: [PathId; SEGMENTS_MAX],
 }
 
 impl Message {
@@ -49,12 +57,62 @@ impl Message {
         submitted: Time::ZERO,
         cut: Cut::EMPTY,
         posted: 0,
+        arrived: 0,
+        moved: 0,
+        held: 0,
+        home: [PathId::PRIMARY; SEGMENTS_MAX],
     };
 
     /// Whether every segment has been posted.
     pub(super) fn is_posted(&self) -> bool {
-        self.posted == self.cut.segment_count()
+        self.posted == self.all()
     }
+
+    /// One bit for each segment.
+    pub(super) fn all(&self) -> u64 {
+        u64::MAX >> (u64::BITS - u32::from(self.cut.segment_count()))
+    }
+
+    /// The path that a segment goes over.
+    pub(super) fn home_of(&self, index: u8) -> PathId {
+        if self.moved >> index & 1 == 1 {
+            return self.home[usize::from(index)];
+        }
+        let (path, _) = self
+            .cut
+            .segment(index)
+            .unwrap_or((PathId::PRIMARY, NOTHING));
+        path
+    }
+
+    /// Segments that go over `path`, one bit each.
+    pub(super) fn on_path(&self, path: PathId) -> u64 {
+        bits(self.all()).fold(0, |on_path, index| {
+            on_path | u64::from(self.home_of(index) == path) << index
+        })
+    }
+
+    /// Sends a segment over another path than the one that it was cut for.
+    pub(super) fn move_to(&mut self, index: u8, path: PathId) {
+        self.moved |= 1 << index;
+        self.home[usize::from(index)] = path;
+    }
+}
+
+/// What a segment that does not exist has.
+const NOTHING: Segment = Segment {
+    offset: 0,
+    bytes: 0,
+};
+
+/// Indices of the bits that are set, lowest first.
+pub(super) fn bits(word: u64) -> impl Iterator<Item = u8> {
+    let mut rest = word;
+    core::iter::from_fn(move || {
+        let index = rest.trailing_zeros() as u8;
+        rest &= rest.checked_sub(1)?;
+        Some(index)
+    })
 }
 
 /// The messages of the window by sequence.

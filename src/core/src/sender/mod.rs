@@ -1,6 +1,7 @@
 //! The sending side of a connection.
 
 mod message;
+mod recovery;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -8,13 +9,14 @@ mod values;
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
 use crate::limits::{CREDIT_BYTES, PATHS_MAX, WINDOW};
-use crate::paths::{Condition, PathTable};
+use crate::paths::{Condition, Path, PathTable};
 use crate::route::Route;
-use crate::segment::{Cut, SegmentSize};
+use crate::segment::{Cut, Segment, SegmentSize};
 use crate::time::{Clock, Time};
 use crate::wire::credit::{Credit, CreditError};
 use crate::wire::immediate::Immediate;
-use message::{Messages, Stage};
+use message::{Message, Messages, Stage};
+use recovery::Closing;
 pub use values::{
     Match, SegmentWrite, SendStatus, SenderConfig, SenderSnapshot, SenderStatistics, Truncation,
 };
@@ -44,6 +46,12 @@ pub struct Sender {
     clock: Clock,
     paths: PathTable,
     cursors: [Cursor; PATHS_MAX],
+    /// Generations that are over and not settled, by path.
+    closing: [Option<Closing>; PATHS_MAX],
+    /// Paths with a generation that is over and not fenced, one bit each.
+    unfenced: u16,
+    /// Moved segments that wait to be posted, by path.
+    waiting: [u32; PATHS_MAX],
     route: Option<Route>,
     messages: Messages,
     oldest: Seq,
@@ -65,6 +73,9 @@ impl Sender {
             clock: Clock::default(),
             paths: PathTable::new(),
             cursors: [Cursor::default(); PATHS_MAX],
+            closing: [None; PATHS_MAX],
+            unfenced: 0,
+            waiting: [0; PATHS_MAX],
             route: None,
             messages: Messages::new(),
             oldest: Seq(0),
@@ -80,14 +91,7 @@ impl Sender {
 
     /// Adds a path, or brings a retired one back under a newer generation (PROTOCOL R12).
     pub fn add_path(&mut self, path: PathId, generation: Generation) -> Result<(), ProtocolError> {
-        self.paths.add(path, generation)
-    }
-
-    /// Ends a generation: nothing more is posted in it, and whatever still comes from it is
-    /// dropped and counted (PROTOCOL R13). Segments that were posted in it and not delivered stay
-    /// so; those not posted yet wait for the path's next generation.
-    pub fn retire_path(&mut self, path: PathId, generation: Generation) {
-        self.paths.retire(path, generation);
+        self.add(path, generation, Condition::Live)
     }
 
     /// Condition of a path's newest generation; `None` when it was never added.
@@ -102,6 +106,7 @@ impl Sender {
             self.paths.require(entry.path)?;
         }
         self.route = Some(route);
+        self.rehome();
         Ok(())
     }
 
@@ -137,7 +142,7 @@ impl Sender {
         };
         self.check_group(&credit)?;
         let message = self.messages.get_mut(seq);
-        (message.stage, message.credit, message.posted) = (Stage::Offered, credit, 0);
+        (message.stage, message.credit) = (Stage::Offered, credit);
         self.credited = seq.plus(1);
         Ok(true)
     }
@@ -212,6 +217,7 @@ impl Sender {
         message.bytes = given;
         message.submitted = now;
         message.cut = cut;
+        (message.posted, message.arrived, message.moved, message.held) = (0, 0, 0, 0);
         let group_size = message.credit.group_size;
         self.count_match(group_size);
         if bytes > u64::from(given) {
@@ -242,10 +248,22 @@ impl Sender {
     /// Next segment to post on `path`; `None` when there is none or the send queue is full. It
     /// counts as posted: hand it back with [`Sender::return_transmit`] if it could not be.
     pub fn poll_transmit(&mut self, path: PathId) -> Option<SegmentWrite> {
-        let state = self.paths.get_mut(path)?;
-        if !state.can_post() {
+        if !self.paths.get(path)?.can_post() {
             return None;
         }
+        let (seq, index, segment) = match self.next_moved(path) {
+            Some(found) => found,
+            None => self.next_cut(path)?,
+        };
+        let state = self.paths.get_mut(path)?;
+        let message = self.messages.get_mut(seq);
+        let write = post(state, message, (seq, path, index), segment);
+        self.advance_posted();
+        Some(write)
+    }
+
+    /// The next segment that was cut for `path`.
+    fn next_cut(&mut self, path: PathId) -> Option<(Seq, u8, Segment)> {
         let cursor = &mut self.cursors[path.index()];
         if cursor.seq < self.posted {
             *cursor = Cursor {
@@ -254,30 +272,12 @@ impl Sender {
             };
         }
         while cursor.seq < self.filled {
-            let message = self.messages.get_mut(cursor.seq);
-            if let Some((index, segment)) = message.cut.of_path(path, cursor.nth) {
-                let seq = cursor.seq;
-                let count = message.cut.segment_count();
+            let message = self.messages.get(cursor.seq);
+            while let Some((index, segment)) = message.cut.of_path(path, cursor.nth) {
                 cursor.nth += 1;
-                message.posted += 1;
-                let generation = state.generation();
-                let (work, signaled) = state.post(WorkKind::Segment, seq, index);
-                let offset = u64::from(segment.offset);
-                let write = SegmentWrite {
-                    work,
-                    path,
-                    generation,
-                    seq,
-                    local_region: message.local_region,
-                    local_offset: message.local_offset + offset,
-                    remote_region: message.credit.region,
-                    remote_address: message.credit.address + offset,
-                    bytes: segment.bytes,
-                    immediate: Immediate::new(seq, index, count, generation).encode(),
-                    signaled,
-                };
-                self.advance_posted();
-                return Some(write);
+                if (message.moved | message.posted) >> index & 1 == 0 {
+                    return Some((cursor.seq, index, segment));
+                }
             }
             *cursor = Cursor {
                 seq: cursor.seq.plus(1),
@@ -300,16 +300,25 @@ impl Sender {
             .paths
             .get_mut(write.path)
             .ok_or(ProtocolError::UnknownPath(write.path))?;
+        if state.is_over(write.generation) {
+            // It counts as posted in a generation that is over: the answer will lack it.
+            return Ok(());
+        }
         if write.seq < self.delivered || !state.take_back(write.work) {
             return Err(ProtocolError::ReturnOutOfOrder);
         }
         let message = self.messages.get_mut(write.seq);
-        let first = message.cut.share(write.path).map_or(0, |share| share.first);
-        message.posted -= 1;
-        self.cursors[write.path.index()] = Cursor {
-            seq: write.seq,
-            nth: write.work.segment() - first,
-        };
+        let (index, place) = (write.work.segment(), write.path.index());
+        message.posted &= !(1 << index);
+        if message.moved >> index & 1 == 1 {
+            self.waiting[place] += 1;
+        } else {
+            let first = message.cut.share(write.path).map_or(0, |share| share.first);
+            self.cursors[place] = Cursor {
+                seq: write.seq,
+                nth: index - first,
+            };
+        }
         self.posted = self.posted.min(write.seq);
         Ok(())
     }
@@ -340,23 +349,17 @@ impl Sender {
             self.statistics.stale_counters += 1;
             return Ok(());
         }
-        if delivered > self.posted.0 {
-            let posted = self.posted.0;
-            return Err(ProtocolError::CounterBeyondPosted {
-                confirmed: delivered,
-                posted,
-            });
-        }
+        self.check_count(delivered)?;
         self.delivered = self.delivered.max(Seq(delivered));
         Ok(())
     }
 
-    /// How a send stands (PROTOCOL R2: done means delivered).
+    /// How a send stands (PROTOCOL R2: done means delivered, and R54: nothing may read it any more).
     pub fn status(&self, seq: Seq) -> SendStatus {
         if !self.is_submitted(seq) {
             return SendStatus::Unknown;
         }
-        if seq < self.delivered {
+        if self.is_complete(seq) {
             SendStatus::Delivered {
                 bytes: self.messages.get(seq).bytes,
             }
@@ -367,7 +370,7 @@ impl Sender {
 
     /// Frees the slot of a delivered send whose end was reported.
     pub fn release(&mut self, seq: Seq) -> Result<(), ProtocolError> {
-        if !self.is_submitted(seq) || seq >= self.delivered {
+        if !self.is_submitted(seq) || !self.is_complete(seq) {
             return Err(ProtocolError::NotDelivered(seq));
         }
         self.messages.get_mut(seq).stage = Stage::Free;
@@ -405,8 +408,37 @@ impl Sender {
             credited: self.credited,
             matched: self.matched,
             waiting_since: pending.then_some(waiting.submitted),
+            unfenced: self.unfenced,
             paths: self.paths.snapshot(),
             statistics: self.statistics,
         }
+    }
+}
+
+/// Posts one segment: the work request that carries it.
+fn post(
+    state: &mut Path,
+    message: &mut Message,
+    (seq, path, index): (Seq, PathId, u8),
+    segment: Segment,
+) -> SegmentWrite {
+    message.posted |= 1 << index;
+    message.held |= 1 << path.index();
+    let count = message.cut.segment_count();
+    let generation = state.generation();
+    let (work, signaled) = state.post(WorkKind::Segment, seq, index);
+    let offset = u64::from(segment.offset);
+    SegmentWrite {
+        work,
+        path,
+        generation,
+        seq,
+        local_region: message.local_region,
+        local_offset: message.local_offset + offset,
+        remote_region: message.credit.region,
+        remote_address: message.credit.address + offset,
+        bytes: segment.bytes,
+        immediate: Immediate::new(seq, index, count, generation).encode(),
+        signaled,
     }
 }

@@ -2,11 +2,14 @@
 
 extern crate std;
 
+mod recovery;
+
 use super::{Match, SendStatus, Sender, SenderConfig, Truncation};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
 use crate::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH, SIGNAL_EVERY, WINDOW};
 use crate::paths::Condition;
+use crate::recovery::Answer;
 use crate::route::Route;
 use crate::time::Time;
 use crate::wire::credit::{Credit, CreditError};
@@ -216,6 +219,25 @@ fn counters_are_monotone_and_bounded() {
     assert_eq!(sender.delivered(), 2);
 }
 
+fn answer(
+    path: PathId,
+    generation: Generation,
+    is_fenced: bool,
+    first: u64,
+    bits: &[u64],
+) -> Answer {
+    let mut arrived = [0; WINDOW];
+    arrived[..bits.len()].copy_from_slice(bits);
+    Answer {
+        path,
+        generation,
+        is_fenced,
+        first: Seq(first),
+        count: bits.len() as u16,
+        arrived,
+    }
+}
+
 /// PROTOCOL R13: dropped and counted, whatever it says.
 #[test]
 fn stale_generations_change_nothing() {
@@ -223,7 +245,11 @@ fn stale_generations_change_nothing() {
     give(&mut sender, credit(0, 0, 1, 0)).expect("valid");
     submit(&mut sender, 1, 0).expect("credit");
     let write = sender.poll_transmit(PATH).expect("queued");
-    sender.retire_path(PATH, GENERATION);
+    assert!(sender.close_path(PATH, GENERATION));
+    let error = Err(ProtocolError::PathInUse(PATH));
+    assert_eq!(sender.add_path(PATH, Generation(4)), error, "not settled");
+    let answer = answer(PATH, GENERATION, true, 0, &[]);
+    assert_eq!(sender.handle_answer(&answer), Ok(true));
     sender.add_path(PATH, Generation(4)).expect("newer");
     sender.handle_counter(PATH, GENERATION, 1).expect("dropped");
     sender

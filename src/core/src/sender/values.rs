@@ -94,6 +94,14 @@ pub struct SenderStatistics {
     pub stale_completions: u64,
     /// Sends that were cut down to their receive.
     pub truncated: u64,
+    /// Segments posted again because an answer lacked them.
+    pub replayed_segments: u64,
+    /// Their bytes.
+    pub replayed_bytes: u64,
+    /// Segments that went over another path than they were cut for before they were posted.
+    pub moved_segments: u64,
+    /// Answers that said nothing new.
+    pub stale_answers: u64,
 }
 
 /// State of a [`crate::Sender`]: everything below a mark is so.
@@ -113,6 +121,8 @@ pub struct SenderSnapshot {
     pub matched: u8,
     /// When the oldest undelivered send was submitted, if there is one.
     pub waiting_since: Option<Time>,
+    /// Paths with a generation that is over and not fenced, one bit each.
+    pub unfenced: u16,
     /// Paths by index.
     pub paths: [Option<PathSnapshot>; PATHS_MAX],
     /// What was dropped or bent.

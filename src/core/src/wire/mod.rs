@@ -8,6 +8,7 @@ pub mod greeting;
 pub mod handle;
 pub mod hello;
 pub mod immediate;
+pub mod path_frame;
 
 #[cfg(test)]
 mod tests;

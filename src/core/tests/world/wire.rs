@@ -266,8 +266,13 @@ impl Wire {
             link.generation.next().expect("enough numbers"),
         );
         let late = core::mem::replace(link, Link::new(new));
-        sender.retire_path(path(index), old);
-        receiver.retire_path(path(index), old);
+        assert!(sender.close_path(path(index), old));
+        assert!(receiver.close_path(path(index), old));
+        assert!(receiver.handle_fence(path(index), old, true));
+        let answer = receiver.answer(path(index), old).expect("closed");
+        assert_eq!(sender.handle_answer(&answer), Ok(true));
+        assert_eq!(sender.handle_answer(&answer), Ok(false));
+        assert!(sender.is_settled(path(index)));
         sender.add_path(path(index), new).expect("newer");
         receiver.add_path(path(index), new).expect("newer");
         for work in late.sender_completions {

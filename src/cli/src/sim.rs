@@ -1,0 +1,157 @@
+//! `r2ccl sim`: lets simulated worlds happen and says which broke a rule.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use clap::Args;
+use r2ccl_sim::{Bug, Failure, Options, Totals, run_one, run_small, scripts};
+
+/// Arguments of `r2ccl sim`.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code 2 if a world crashed, 3 if it lost or corrupted data, 4 if it did not come to an end; the
+last line repeats the world that failed.")]
+pub struct SimArgs {
+    /// One world, told event by event
+    #[arg(long, conflicts_with_all = ["first", "worlds"])]
+    seed: Option<u64>,
+    /// Seed of the first world
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many worlds
+    #[arg(long, default_value_t = 1000)]
+    worlds: u64,
+    /// Worlds at a time; 0 means one for each processor
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Plant a deliberate bug: the worlds have to find it
+    #[arg(long, value_name = "NAME", value_parser = parse_bug)]
+    plant: Option<Bug>,
+    /// Print which faults met which states
+    #[arg(long)]
+    coverage: bool,
+    /// Instead of random worlds take the small model: two paths, two messages, and two faults
+    /// before every pair of events up to this one
+    #[arg(long, value_name = "EVENTS", conflicts_with = "seed")]
+    small: Option<u64>,
+    /// Print events even of more than one world
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn parse_bug(name: &str) -> Result<Bug, String> {
+    Bug::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Bug::ALL.iter().map(|(name, _)| *name).collect();
+        format!("no such bug; there are {}", names.join(", "))
+    })
+}
+
+/// Runs the command.
+pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
+    if args.worlds == 0 {
+        return Err("--worlds must not be 0".into());
+    }
+    if let Some(depth) = args.small {
+        return run_model(args, depth);
+    }
+    let (first, count) = args
+        .seed
+        .map_or((args.first, args.worlds), |seed| (seed, 1));
+    let verbose = args.verbose || args.seed.is_some();
+    let bug = args.plant;
+    let next = AtomicU64::new(0);
+    let found: Mutex<(Totals, Option<(u64, Failure)>)> = Mutex::default();
+    let started = Instant::now();
+    // A panic in a world is a finding of that world; its seed says how to see it again.
+    std::panic::set_hook(Box::new(|_| {}));
+    thread::scope(|scope| {
+        for _ in 0..jobs(args.jobs) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(seed) = first.checked_add(index).filter(|_| index < count) else {
+                        return;
+                    };
+                    let outcome = run_one(Options {
+                        seed,
+                        verbose,
+                        bug,
+                        ..Options::default()
+                    });
+                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    match outcome {
+                        Ok(outcome) => found.0.add(&outcome),
+                        Err(failure) => {
+                            // Of several, the lowest seed counts: the same one every time.
+                            if found.1.as_ref().is_none_or(|(other, _)| seed < *other) {
+                                found.1 = Some((seed, failure));
+                            }
+                            next.store(count, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let _ = std::panic::take_hook();
+    let (totals, failure) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report(args, &totals, started.elapsed().as_secs_f64());
+    let Some((seed, failure)) = failure else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let text = match &failure {
+        Failure::Crash(text) => format!("crash: {text}"),
+        Failure::Rule(violation) => {
+            format!(
+                "{:?} at {} ns: {}",
+                violation.class, violation.at, violation.text
+            )
+        }
+    };
+    println!("world {seed} failed: {text}");
+    let plant = Bug::ALL.iter().find(|(_, known)| Some(*known) == bug);
+    let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
+    println!("r2ccl sim --seed {seed}{plant}");
+    Ok(ExitCode::from(failure.exit_code()))
+}
+
+/// The small model, script by script.
+fn run_model(args: &SimArgs, depth: u64) -> Result<ExitCode, String> {
+    let mut count = 0u64;
+    for script in scripts(depth, 1) {
+        if let Err(failure) = run_small(args.first, script, args.plant) {
+            println!("small world {script:?} failed: {failure:?}");
+            println!("r2ccl sim --small {depth} --first {}", args.first);
+            return Ok(ExitCode::from(failure.exit_code()));
+        }
+        count += 1;
+    }
+    println!("{count} small worlds hold");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn jobs(asked: usize) -> usize {
+    match asked {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    }
+}
+
+fn report(args: &SimArgs, totals: &Totals, seconds: f64) {
+    println!(
+        "{} worlds in {seconds:.1} s ({:.0} a second): {} events, {} messages, {} faults, \
+         {} generations given up",
+        totals.worlds,
+        totals.worlds as f64 / seconds.max(1e-9),
+        totals.events,
+        totals.messages,
+        totals.struck,
+        totals.recoveries,
+    );
+    if args.coverage {
+        print!("{}", totals.coverage.table());
+    }
+}

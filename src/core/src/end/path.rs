@@ -1,0 +1,211 @@
+//! What an end knows of one path.
+
+use super::values::EndConfig;
+use crate::health::Health;
+use crate::ids::Generation;
+use crate::time::Time;
+use crate::wire::path_frame::Endpoint;
+
+/// Longest time between repetitions of a frame, in units of `repeat_ns`.
+const REPEAT_MAX: u64 = 200;
+
+/// A frame that is sent again and again, ever more slowly, until something makes it needless.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Repeat {
+    at: Option<Time>,
+    interval_ns: u64,
+}
+
+impl Repeat {
+    /// Sends it now, and then every `interval_ns`, doubling.
+    pub(super) fn start(&mut self, now: Time, interval_ns: u64) {
+        *self = Self {
+            at: Some(now),
+            interval_ns,
+        };
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.at = None;
+    }
+
+    /// Whether it is due; if so, it counts as sent.
+    pub(super) fn take(&mut self, now: Time, repeat_ns: u64) -> bool {
+        let is_due = self.at.is_some_and(|at| at <= now);
+        if is_due {
+            self.at = Some(now.plus(self.interval_ns));
+            self.interval_ns = (self.interval_ns * 2).min(REPEAT_MAX * repeat_ns);
+        }
+        is_due
+    }
+
+    pub(super) fn at(&self) -> Option<Time> {
+        self.at
+    }
+}
+
+/// How far the fence of this end's queue pair has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fence {
+    /// Not needed.
+    None,
+    /// The runtime has to be told.
+    Due,
+    /// The runtime works at it; from the deadline on it counts as unknown.
+    Asked { deadline: Time },
+    /// Unknown so far.
+    Unknown,
+    /// The queue pair is silent since then.
+    Silent(Time),
+}
+
+/// A probe under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) id: u32,
+    pub(super) is_sent: bool,
+    pub(super) result: Option<bool>,
+    pub(super) deadline: Time,
+}
+
+impl Probe {
+    /// What it says by now: `None` while it may still pass.
+    pub(super) fn verdict(&self, now: Time) -> Option<bool> {
+        self.result.or((self.deadline <= now).then_some(false))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathState {
+    pub(super) health: Health,
+    pub(super) since: Time,
+    /// Newest generation; that of the attempt while one is under way.
+    pub(super) generation: Generation,
+    pub(super) share: u32,
+    pub(super) capacity: u32,
+    pub(super) is_drained: bool,
+
+    pub(super) fence: Fence,
+    /// The generation that is over and not settled, or was last.
+    pub(super) closing: Generation,
+    pub(super) closed: Time,
+    pub(super) fence_frame: Repeat,
+    /// Receiver: an answer about this generation is wanted.
+    pub(super) answer_for: Option<Generation>,
+    /// A generation of which the peer should hear that it is over.
+    pub(super) tell_over: Option<Generation>,
+    pub(super) destroy: Option<Generation>,
+
+    /// Sender: earliest time of the next attempt.
+    pub(super) due: Time,
+    pub(super) attempts: u32,
+    pub(super) attempt_end: Time,
+    pub(super) create_due: bool,
+    pub(super) connect_due: bool,
+    pub(super) accept_due: bool,
+    pub(super) ready_due: bool,
+    pub(super) knock_due: bool,
+    pub(super) local: Option<Endpoint>,
+    pub(super) remote: Option<Endpoint>,
+    pub(super) is_connected: bool,
+    pub(super) is_peer_ready: bool,
+    pub(super) is_proved: bool,
+    pub(super) is_peer_proved: bool,
+    pub(super) attempt_frame: Repeat,
+
+    pub(super) hold_down_ns: u64,
+    /// The next hold-down is a single probe: only the queue pair was at fault.
+    pub(super) is_trusted: bool,
+    pub(super) hold_end: Time,
+    pub(super) probe_at: Time,
+    /// When the generation came into service; `None` while it has not.
+    pub(super) served: Option<Time>,
+    /// Whether that was a return, as opposed to the set-up.
+    pub(super) is_return: bool,
+    /// Receiver: the offer that the next attempt answers.
+    pub(super) offer: Option<(Generation, Endpoint)>,
+
+    pub(super) own_probe: Option<Probe>,
+    pub(super) pair_probe: Option<Probe>,
+    pub(super) pair_passed: Option<Time>,
+    pub(super) is_waiting: bool,
+    pub(super) progress: u64,
+    pub(super) progressed: Time,
+    pub(super) patience_ns: u64,
+}
+
+impl PathState {
+    pub(super) fn new(
+        now: Time,
+        generation: Generation,
+        (share, capacity): (u32, u32),
+        config: &EndConfig,
+    ) -> Self {
+        Self {
+            health: Health::Active,
+            since: now,
+            generation,
+            share,
+            capacity,
+            is_drained: false,
+            fence: Fence::None,
+            closing: generation,
+            closed: now,
+            fence_frame: Repeat::default(),
+            answer_for: None,
+            tell_over: None,
+            destroy: None,
+            due: now,
+            attempts: 0,
+            attempt_end: now,
+            create_due: false,
+            connect_due: false,
+            accept_due: false,
+            ready_due: false,
+            knock_due: false,
+            local: None,
+            remote: None,
+            is_connected: false,
+            is_peer_ready: false,
+            is_proved: false,
+            is_peer_proved: false,
+            attempt_frame: Repeat::default(),
+            hold_down_ns: config.hold_down_ns,
+            is_trusted: false,
+            hold_end: now,
+            probe_at: now,
+            served: Some(now),
+            is_return: false,
+            offer: None,
+            own_probe: None,
+            pair_probe: None,
+            pair_passed: None,
+            is_waiting: false,
+            progress: 0,
+            progressed: now,
+            patience_ns: config.stall_ns,
+        }
+    }
+
+    /// Forgets the last attempt and begins one for `generation`.
+    pub(super) fn begin(&mut self, now: Time, generation: Generation, config: &EndConfig) {
+        self.generation = generation;
+        self.forget_attempt();
+        self.fence_frame.stop();
+        self.fence = Fence::None;
+        (self.served, self.is_return) = (None, true);
+        self.attempt_end = now.plus(config.attempt_ns);
+        self.create_due = true;
+    }
+
+    /// Nothing of an attempt is to be said or done any more.
+    pub(super) fn forget_attempt(&mut self) {
+        (self.create_due, self.connect_due) = (false, false);
+        (self.accept_due, self.ready_due) = (false, false);
+        (self.local, self.remote) = (None, None);
+        (self.is_connected, self.is_peer_ready) = (false, false);
+        (self.is_proved, self.is_peer_proved) = (false, false);
+        (self.own_probe, self.pair_probe) = (None, None);
+        self.attempt_frame.stop();
+    }
+}

@@ -1,0 +1,195 @@
+//! Stalls, probes, and what they prove.
+//!
+//! A path whose own work makes no progress is suspect. Two probes tell why: one on its own queue
+//! pair, one between its NICs that needs nothing of this connection.
+//!
+//! | own probe | NIC pair | verdict |
+//! |---|---|---|
+//! | passes, or work progresses | any | transient |
+//! | fails | passes | the queue pair: end it, make another between the same NICs |
+//! | fails | fails | the NICs: leave them, if another path's NICs can talk and not too often |
+
+use super::path::Probe;
+use super::{End, Half};
+use crate::health::{Event, Health};
+use crate::ids::{Generation, PathId};
+use crate::time::Time;
+
+/// Longest pause between two suspicions of a path that always clears, in stall times.
+const PATIENCE_MAX: u64 = 8;
+
+impl<H: Half> End<H> {
+    /// Looks whether the work of a path that is in service gets on (PROTOCOL R60).
+    pub(super) fn watch(&mut self, now: Time, id: PathId) {
+        if self.has_failed(id) && self.paths[id.index()].is_some_and(|s| s.health.is_in_service()) {
+            self.step(now, id, Event::Condemned);
+            return;
+        }
+        let rate_min = self.config.rate_min.max(1);
+        let stall_ns = self.config.stall_ns;
+        let work = self.half.work(id);
+        let Some(state) = self.state(id).filter(|state| state.health.is_in_service()) else {
+            return;
+        };
+        let was_waiting = core::mem::replace(&mut state.is_waiting, work.is_waiting);
+        if work.progress != state.progress || !was_waiting || !work.is_waiting {
+            (state.progress, state.progressed) = (work.progress, now);
+            state.patience_ns = stall_ns;
+            if state.health == Health::Suspect && work.is_waiting {
+                self.step(now, id, Event::Progress);
+            }
+            return;
+        }
+        let needed = work.bytes.saturating_mul(1_000_000_000) / rate_min;
+        let patience_ns = state.patience_ns.saturating_add(needed);
+        if state.health == Health::Active && now.since(state.progressed) >= patience_ns {
+            self.step(now, id, Event::Hint);
+        }
+    }
+
+    /// One probe of a generation that has to prove itself.
+    pub(super) fn begin_proof(&mut self, now: Time, id: PathId) {
+        let own = self.probe(now.plus(self.config.probe_ns));
+        if let Some(state) = self.state(id) {
+            state.own_probe = Some(own);
+        }
+    }
+
+    /// Sends the probes of a suspicion: own queue pair, own NICs, and those of the other paths.
+    pub(super) fn suspect(&mut self, now: Time, id: PathId) {
+        let rate_min = self.config.rate_min.max(1);
+        let needed = self.half.work(id).bytes.saturating_mul(1_000_000_000) / rate_min;
+        let deadline = now.plus(self.config.probe_ns.saturating_add(needed));
+        let own = self.probe(deadline);
+        if let Some(state) = self.state(id) {
+            state.own_probe = Some(own);
+        }
+        for other in self.ids() {
+            let is_asked = self.paths[other.index()]
+                .is_some_and(|state| state.health.is_in_service() && state.pair_probe.is_none());
+            if is_asked {
+                let pair = self.probe(deadline);
+                if let Some(state) = self.state(other) {
+                    state.pair_probe = Some(pair);
+                }
+            }
+        }
+    }
+
+    fn probe(&mut self, deadline: Time) -> Probe {
+        self.probe_id = self.probe_id.wrapping_add(1);
+        Probe {
+            id: self.probe_id,
+            is_sent: false,
+            result: None,
+            deadline,
+        }
+    }
+
+    /// The result of [`super::Action::Probe`].
+    pub fn handle_probe(
+        &mut self,
+        now: Time,
+        path: PathId,
+        generation: Generation,
+        id: u32,
+        passed: bool,
+    ) {
+        let now = self.clock.advance(now);
+        let Some(state) = self.state(path).filter(|s| s.generation == generation) else {
+            return;
+        };
+        if let Some(own) = state.own_probe.as_mut().filter(|probe| probe.id == id) {
+            own.result = Some(passed);
+        } else if let Some(pair) = state.pair_probe.as_mut().filter(|probe| probe.id == id) {
+            pair.result = Some(passed);
+            if passed {
+                state.pair_passed = Some(now);
+            }
+        }
+        for other in self.ids() {
+            self.check_probes(now, other);
+        }
+    }
+
+    /// Draws the conclusion of what has come back or is overdue.
+    pub(super) fn check_probes(&mut self, now: Time, id: PathId) {
+        let Some(state) = self.paths[id.index()] else {
+            return;
+        };
+        let own = state.own_probe.map(|probe| probe.verdict(now));
+        let pair = state.pair_probe.map(|probe| probe.verdict(now));
+        match (state.health, own, pair) {
+            (Health::Probation, Some(Some(passed)), _) => self.prove(now, id, passed),
+            (Health::Suspect, Some(Some(true)), _) => self.step(now, id, Event::Progress),
+            (Health::Suspect, Some(Some(false)), Some(Some(true))) => {
+                self.statistics.queue_pair_faults += 1;
+                if let Some(state) = self.state(id) {
+                    state.is_trusted = true;
+                }
+                self.step(now, id, Event::Condemned);
+            }
+            (Health::Suspect, Some(Some(false)), Some(Some(false)) | None) => self.evict(now, id),
+            (Health::Active, _, Some(Some(_))) => {
+                if let Some(state) = self.state(id) {
+                    state.pair_probe = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The NICs of a path cannot talk. It is left only if there is somewhere better, and not too
+    /// often: a pause that hits all paths alike is waited for (PROTOCOL R61).
+    fn evict(&mut self, now: Time, id: PathId) {
+        let since = self.paths[id.index()].map_or(now, |state| state.since);
+        let is_better = |state: &&super::PathState| {
+            state.health.is_in_service() && state.pair_passed.is_some_and(|at| at >= since)
+        };
+        let others = self.ids().filter(|other| *other != id);
+        let mut others = others.filter_map(|other| self.paths[other.index()].as_ref());
+        if !others.any(|state| is_better(&state)) {
+            self.statistics.nowhere_better += 1;
+            self.ask_again(now, id);
+        } else if self.may_evict(now) {
+            self.statistics.evictions += 1;
+            self.step(now, id, Event::Condemned);
+        } else {
+            self.statistics.evictions_limited += 1;
+            self.ask_again(now, id);
+        }
+    }
+
+    fn may_evict(&mut self, now: Time) -> bool {
+        if now.since(self.evictions_since) >= self.config.eviction_window_ns {
+            (self.evictions_since, self.evictions_count) = (now, 0);
+        }
+        let may = self.evictions_count < self.config.evictions_max;
+        self.evictions_count += u8::from(may);
+        may
+    }
+
+    /// Stays suspect and probes again, a little later than the others.
+    fn ask_again(&mut self, now: Time, id: PathId) {
+        if let Some(state) = self.state(id) {
+            (state.own_probe, state.pair_probe) = (None, None);
+            state.since = now;
+        }
+        let jitter = self.jitter(self.config.probe_ns / 4);
+        self.suspect(now.plus(jitter), id);
+    }
+
+    /// A suspicion has come to nothing.
+    pub(super) fn clear(&mut self, now: Time, id: PathId) {
+        self.statistics.transients += 1;
+        let longest = PATIENCE_MAX * self.config.stall_ns;
+        let Some(state) = self.state(id) else {
+            return;
+        };
+        (state.own_probe, state.pair_probe) = (None, None);
+        state.patience_ns = (state.patience_ns * 2).min(longest);
+        state.progressed = now;
+        // Work that waits on a sound path may wait for a word that was lost.
+        self.request_credits(now);
+    }
+}

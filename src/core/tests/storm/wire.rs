@@ -1,0 +1,268 @@
+//! Queue pairs that may die, and buffers that are looked at from outside.
+
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES};
+use r2ccl_core::{Generation, PathId, ReceiverBody, ReceiverWrite, SegmentWrite, WorkId};
+use std::collections::VecDeque;
+
+const UNTOUCHED: u8 = 0xee;
+
+pub fn path(index: usize) -> PathId {
+    PathId::new(index as u8).expect("in range")
+}
+
+fn content(seq: u64, at: usize) -> u8 {
+    (seq * 7 + at as u64 * 31 + 1) as u8 & 0x7f
+}
+
+/// The receive buffers by message.
+#[derive(Default)]
+pub struct Buffers {
+    bytes: Vec<Vec<u8>>,
+    is_received: Vec<bool>,
+    is_sent: Vec<bool>,
+}
+
+impl Buffers {
+    pub fn opened(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub fn open(&mut self, bytes: usize) {
+        self.bytes.push(vec![UNTOUCHED; bytes]);
+        self.is_received.push(false);
+        self.is_sent.push(false);
+    }
+
+    pub fn bytes(&self, seq: u64) -> usize {
+        self.bytes[seq as usize].len()
+    }
+
+    pub fn check(&mut self, seq: u64, bytes: u32) {
+        let buffer = &self.bytes[seq as usize];
+        assert_eq!(bytes as usize, buffer.len(), "PROTOCOL R5: size of {seq}");
+        let is_right = (0..buffer.len()).all(|at| buffer[at] == content(seq, at));
+        assert!(is_right, "bytes of {seq}");
+        self.is_received[seq as usize] = true;
+    }
+
+    pub fn report_send(&mut self, seq: u64) {
+        self.is_sent[seq as usize] = true;
+    }
+
+    fn land(&mut self, write: &SegmentWrite) {
+        let seq = write.seq.0;
+        assert_eq!(write.remote_address >> 32, seq + 1);
+        assert!(
+            !self.is_received[seq as usize],
+            "PROTOCOL R53: {seq} landed late"
+        );
+        assert!(!self.is_sent[seq as usize], "PROTOCOL R54: {seq} read late");
+        let start = write.remote_address as u32 as usize;
+        for at in start..start + write.bytes as usize {
+            self.bytes[seq as usize][at] = content(seq, at);
+        }
+    }
+}
+
+/// The two queue pairs of one generation.
+pub struct Pair {
+    pub path: PathId,
+    pub generation: Generation,
+    segments: VecDeque<SegmentWrite>,
+    confirmations: VecDeque<ReceiverWrite>,
+    pub arrivals: VecDeque<SegmentWrite>,
+    pub sender_completions: VecDeque<(WorkId, bool)>,
+    pub receiver_completions: VecDeque<(WorkId, bool)>,
+    pub ring: Vec<u8>,
+    pub counter: u64,
+    /// Nothing gets through any more, and nobody says so.
+    pub is_black: bool,
+    /// When the sender's queue pair fell silent.
+    source_silent: Option<u64>,
+    is_target_silent: bool,
+}
+
+impl Pair {
+    pub fn new(path: PathId, generation: Generation) -> Self {
+        Self {
+            path,
+            generation,
+            segments: VecDeque::new(),
+            confirmations: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            sender_completions: VecDeque::new(),
+            receiver_completions: VecDeque::new(),
+            ring: vec![0; CREDIT_RING_BYTES],
+            counter: 0,
+            is_black: false,
+            source_silent: None,
+            is_target_silent: false,
+        }
+    }
+}
+
+/// State of a path's NICs.
+#[derive(Clone, Copy, Default)]
+struct Nics {
+    is_down: bool,
+    /// 1: fences hang at the sender; 2: at the receiver.
+    hang: usize,
+}
+
+pub struct Wire {
+    /// Oldest first.
+    pub pairs: Vec<Pair>,
+    nics: Vec<Nics>,
+    /// Segments that landed although their generation was over at the sender.
+    pub landed_late: usize,
+}
+
+impl Wire {
+    pub fn new(paths: usize) -> Self {
+        Self {
+            pairs: Vec::new(),
+            nics: vec![Nics::default(); paths],
+            landed_late: 0,
+        }
+    }
+
+    fn pair(&mut self, path: PathId, generation: Generation) -> Option<&mut Pair> {
+        let is_it = |pair: &&mut Pair| (pair.path, pair.generation) == (path, generation);
+        self.pairs.iter_mut().find(is_it)
+    }
+
+    pub fn newest(&self, path: PathId) -> Option<Generation> {
+        let of_path = self.pairs.iter().rfind(|pair| pair.path == path);
+        of_path.map(|pair| pair.generation)
+    }
+
+    pub fn create(&mut self, path: PathId, generation: Generation) {
+        if self.pair(path, generation).is_none() {
+            self.pairs.push(Pair::new(path, generation));
+        }
+    }
+
+    /// PROTOCOL R53: no segment is posted where another copy of it can still land.
+    pub fn post_segment(&mut self, write: SegmentWrite) {
+        let same = |other: &SegmentWrite| {
+            other.seq == write.seq && other.remote_address == write.remote_address
+        };
+        let is_twice = self
+            .pairs
+            .iter()
+            .any(|pair| !pair.is_target_silent && pair.segments.iter().any(same));
+        assert!(!is_twice, "PROTOCOL R53: {write:?} is under way elsewhere");
+        let pair = self.pair(write.path, write.generation);
+        pair.expect("posted on what was made")
+            .segments
+            .push_back(write);
+    }
+
+    pub fn post_confirmation(&mut self, write: ReceiverWrite) {
+        let pair = self.pair(write.path, write.generation);
+        pair.expect("posted on what was made")
+            .confirmations
+            .push_back(write);
+    }
+
+    /// Lets up to `count` writes each way land. The link may be down for a while, but a packet that
+    /// is under way may land whenever it is not.
+    pub fn land(&mut self, index: usize, count: usize, buffers: &mut Buffers) {
+        let nics = self.nics[self.pairs[index].path.index()];
+        let pair = &mut self.pairs[index];
+        if nics.is_down || pair.is_black {
+            return;
+        }
+        for _ in 0..count {
+            if let Some(write) = pair.segments.pop_front() {
+                if !pair.is_target_silent {
+                    buffers.land(&write);
+                    self.landed_late += usize::from(pair.source_silent.is_some());
+                    pair.arrivals.push_back(write);
+                    if write.signaled && pair.source_silent.is_none() {
+                        pair.sender_completions.push_back((write.work, true));
+                    }
+                }
+            }
+            if let Some(write) = pair.confirmations.pop_front() {
+                let (bytes, len) = write.payload();
+                match write.body {
+                    ReceiverBody::Credits { slot, .. } => {
+                        let start = slot * CREDIT_BYTES;
+                        pair.ring[start..start + len].copy_from_slice(&bytes[..len]);
+                    }
+                    ReceiverBody::Counter { value } => pair.counter = value,
+                }
+                if write.signaled {
+                    pair.receiver_completions.push_back((write.work, true));
+                }
+            }
+        }
+    }
+
+    /// A packet does not live longer than the quarantine once its source is silent.
+    pub fn settle(&mut self, now: u64, quarantine_ns: u64) {
+        for pair in &mut self.pairs {
+            if pair
+                .source_silent
+                .is_some_and(|at| at + quarantine_ns <= now)
+            {
+                pair.segments.clear();
+            }
+        }
+    }
+
+    pub fn silence_source(&mut self, path: PathId, generation: Generation, now: u64) {
+        if let Some(pair) = self.pair(path, generation) {
+            pair.source_silent.get_or_insert(now);
+        }
+    }
+
+    /// Nothing lands any more; what had arrived comes out of the completion queue.
+    pub fn silence_target(&mut self, path: PathId, generation: Generation) -> Vec<SegmentWrite> {
+        let Some(pair) = self.pair(path, generation) else {
+            return Vec::new();
+        };
+        pair.is_target_silent = true;
+        pair.arrivals.drain(..).collect()
+    }
+
+    pub fn destroy(&mut self, is_sender: bool, path: PathId, up_to: Generation) {
+        for pair in &mut self.pairs {
+            if pair.path == path && pair.generation <= up_to {
+                if is_sender {
+                    pair.source_silent.get_or_insert(0);
+                } else {
+                    pair.is_target_silent = true;
+                }
+            }
+        }
+    }
+
+    pub fn cut(&mut self, path: PathId, hang: usize) {
+        self.nics[path.index()] = Nics {
+            is_down: true,
+            hang,
+        };
+    }
+
+    pub fn restore(&mut self, path: PathId) {
+        self.nics[path.index()] = Nics::default();
+    }
+
+    pub fn is_up(&self, path: PathId) -> bool {
+        !self.nics[path.index()].is_down
+    }
+
+    pub fn hangs(&self, is_sender: bool, path: PathId) -> bool {
+        self.nics[path.index()].hang == if is_sender { 1 } else { 2 }
+    }
+
+    pub fn is_sound(&self, path: PathId, generation: Generation) -> bool {
+        let is_it = |pair: &&Pair| (pair.path, pair.generation) == (path, generation);
+        let pair = self.pairs.iter().find(is_it);
+        let works =
+            |pair: &Pair| !pair.is_black && pair.source_silent.is_none() && !pair.is_target_silent;
+        self.is_up(path) && pair.is_some_and(works)
+    }
+}

@@ -1,0 +1,57 @@
+//! Deliberate bugs: each breaks a rule, and the checkers must find it.
+
+/// One deliberate bug in what stands around the core, or in what the two ends tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A helper says that a queue pair is drained without having touched it.
+    FenceIsALie,
+    /// Only the receiver's helper does so.
+    TargetFenceIsALie,
+    /// A queue pair counts as drained while accepted writes are still on the bus.
+    BusIsForgotten,
+    /// A device that is lost counts as drained, at the target too, where nobody knows.
+    HungCountsAsDrained,
+    /// The quarantine is not waited for.
+    NoQuarantine,
+    /// An answer says that the target is fenced, whatever it is.
+    AnswerClaimsFence,
+    /// An answer forgets what has arrived.
+    AnswerForgets,
+    /// An answer claims what has not arrived.
+    AnswerClaimsArrival,
+    /// A send is done when its own NIC has an acknowledgement.
+    DoneOnAcknowledgement,
+    /// Errors count as success.
+    ErrorsAreSuccess,
+    /// The last counter is not written.
+    LastCounterIsLost,
+    /// Frames are not sent again.
+    FramesOnce,
+    /// The fence frame of the peer is not heard.
+    DeafToFences,
+}
+
+impl Bug {
+    /// All of them, with the names by which people call them.
+    pub const ALL: [(&'static str, Self); 13] = [
+        ("fence-is-a-lie", Self::FenceIsALie),
+        ("target-fence-is-a-lie", Self::TargetFenceIsALie),
+        ("bus-is-forgotten", Self::BusIsForgotten),
+        ("hung-counts-as-drained", Self::HungCountsAsDrained),
+        ("no-quarantine", Self::NoQuarantine),
+        ("answer-claims-fence", Self::AnswerClaimsFence),
+        ("answer-forgets", Self::AnswerForgets),
+        ("answer-claims-arrival", Self::AnswerClaimsArrival),
+        ("done-on-acknowledgement", Self::DoneOnAcknowledgement),
+        ("errors-are-success", Self::ErrorsAreSuccess),
+        ("last-counter-is-lost", Self::LastCounterIsLost),
+        ("frames-once", Self::FramesOnce),
+        ("deaf-to-fences", Self::DeafToFences),
+    ];
+
+    /// The bug of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, bug)| *bug)
+    }
+}

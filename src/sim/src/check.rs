@@ -1,0 +1,137 @@
+//! What must hold, seen from outside the code.
+
+use crate::nic::{Nics, QpId};
+use crate::queue::{Nanos, SECOND};
+
+/// How a world failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A rule of safety is broken: bytes wrong, twice, late.
+    Safety,
+    /// Something does not come to an end, or costs too much.
+    Liveness,
+}
+
+/// What a world found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// How bad.
+    pub class: Class,
+    /// Virtual time.
+    pub at: Nanos,
+    /// What happened.
+    pub text: String,
+}
+
+/// A packet lives shorter than this once its source is silent.
+pub const QUARANTINE: Nanos = 2 * SECOND;
+/// Times that one segment may be posted.
+pub const POSTINGS_MAX: usize = 24;
+
+/// One segment on one queue pair.
+#[derive(Clone, Copy, Debug)]
+struct Posting {
+    segment: u8,
+    qp: QpId,
+    /// Its place on the queue pair.
+    ordinal: u64,
+}
+
+/// Where the segments of one connection were posted.
+#[derive(Clone, Debug, Default)]
+pub struct Postings {
+    /// By message.
+    messages: Vec<Vec<Posting>>,
+}
+
+impl Postings {
+    /// Nothing was posted yet of `messages` messages.
+    pub fn new(messages: usize) -> Self {
+        Self {
+            messages: vec![Vec::new(); messages],
+        }
+    }
+
+    /// A segment is posted. It must not be on any other queue pair that is not fenced, and not be
+    /// posted again and again.
+    pub fn post(
+        &mut self,
+        nics: &Nics,
+        now: Nanos,
+        (message, segment): (usize, u8),
+        qp: QpId,
+    ) -> Result<(), (Class, String)> {
+        let Some(list) = self.messages.get_mut(message) else {
+            return Err((
+                Class::Safety,
+                format!("message {message} was never planned"),
+            ));
+        };
+        let mut count = 0;
+        for posting in list.iter().filter(|posting| posting.segment == segment) {
+            let other = posting.qp;
+            count += 1;
+            if other == qp {
+                let text = format!("segment {segment} of {message} twice on queue pair {qp}");
+                return Err((Class::Safety, text));
+            }
+            if !is_fenced(nics, now, other) {
+                let text = format!(
+                    "segment {segment} of message {message} was posted on queue pair {qp} while \
+                     it was unfenced on {other}"
+                );
+                return Err((Class::Safety, text));
+            }
+        }
+        if count >= POSTINGS_MAX {
+            let text = format!("segment {segment} of message {message} was posted {count} times");
+            return Err((Class::Liveness, text));
+        }
+        let ordinal = nics.qps[qp].next_ordinal();
+        list.push(Posting {
+            segment,
+            qp,
+            ordinal,
+        });
+        Ok(())
+    }
+
+    /// Whether all that was posted of a message so far was accepted by the other NIC.
+    pub fn are_accepted(&self, nics: &Nics, message: usize) -> bool {
+        let postings = self.messages.get(message).map_or(&[][..], Vec::as_slice);
+        let mut accepted = postings
+            .iter()
+            .map(|one| nics.has_accepted(one.qp, one.ordinal));
+        !postings.is_empty() && accepted.all(|one| one)
+    }
+
+    /// A message was reported done at one end: no queue pair that held a segment of it and has not
+    /// delivered that may still do so.
+    pub fn done(&self, nics: &Nics, now: Nanos, message: usize) -> Result<(), String> {
+        for posting in self.messages.get(message).into_iter().flatten() {
+            let &Posting {
+                segment,
+                qp,
+                ordinal,
+            } = posting;
+            if !nics.has_accepted(qp, ordinal) && !is_fenced(nics, now, qp) {
+                return Err(format!(
+                    "message {message} was reported done while segment {segment} was unfenced on \
+                     queue pair {qp}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether no write that was posted on a queue pair can land any more: its target is in error and
+/// drained, or it is itself and a quarantine has passed.
+pub fn is_fenced(nics: &Nics, now: Nanos, qp: QpId) -> bool {
+    let source = &nics.qps[qp];
+    let at_target = source
+        .peer
+        .is_none_or(|peer| nics.qps[peer].fenced_at.is_some());
+    let at_source = source.fenced_at.is_some_and(|at| now >= at + QUARANTINE);
+    at_target || at_source
+}

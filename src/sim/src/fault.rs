@@ -1,0 +1,205 @@
+//! The swarm of faults: which, when, for how long.
+
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use crate::random::Random;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A port loses its link.
+    LinkDown,
+    /// Nothing leaves a NIC, all arrives.
+    OneWay,
+    /// Nothing passes between two NICs, and nobody is told.
+    PairBlackHole,
+    /// Nothing leaves one queue pair.
+    QueuePairBlackHole,
+    /// Large packets of a NIC are lost.
+    LargeLoss,
+    /// A NIC reports no completions.
+    CompletionsLost,
+    /// Data land, but their acknowledgements are lost.
+    AcksLost,
+    /// Packets are stuck in the fabric and come late.
+    Stuck,
+    /// Commands to a NIC hang.
+    FenceHangs,
+    /// Commands to all NICs of two hosts hang.
+    FenceHangsAtBoth,
+    /// A device dies with all that it had to report.
+    DeviceDead,
+    /// A NIC reports an error of its own on one queue pair.
+    OwnError,
+    /// Control frames are lost, doubled, late and out of order.
+    ControlChaos,
+    /// The control connection of two hosts is down.
+    ControlDown,
+    /// A NIC is slow and late.
+    Slow,
+    /// A port goes down and up again and again.
+    Flapping,
+    /// A receiver has no receives.
+    NoReceives,
+    /// A process stands still.
+    Paused,
+    /// A process dies.
+    Killed,
+    /// All ports of a host go down.
+    AllPathsDown,
+    /// A user aborts: memory is deregistered with requests open.
+    Abort,
+    /// A switch dies with all NICs of one index.
+    SwitchLoss,
+    /// Packets are lost here and there.
+    RandomLoss,
+    /// Both ends of a path fail at once.
+    BothEnds,
+}
+
+/// All kinds.
+pub const KINDS: [Kind; 24] = [
+    Kind::LinkDown,
+    Kind::OneWay,
+    Kind::PairBlackHole,
+    Kind::QueuePairBlackHole,
+    Kind::LargeLoss,
+    Kind::CompletionsLost,
+    Kind::AcksLost,
+    Kind::Stuck,
+    Kind::FenceHangs,
+    Kind::FenceHangsAtBoth,
+    Kind::DeviceDead,
+    Kind::OwnError,
+    Kind::ControlChaos,
+    Kind::ControlDown,
+    Kind::Slow,
+    Kind::Flapping,
+    Kind::NoReceives,
+    Kind::Paused,
+    Kind::Killed,
+    Kind::AllPathsDown,
+    Kind::Abort,
+    Kind::SwitchLoss,
+    Kind::RandomLoss,
+    Kind::BothEnds,
+];
+
+const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
+
+/// Kinds that random worlds draw from: all but lost completions. When a completion of an arrival
+/// is lost on a queue pair that works otherwise, the core waits for ever; as long as that is so,
+/// [`Kind::CompletionsLost`] would hide every other finding.
+const DRAWN: [Kind; KINDS.len() - 1] = [
+    Kind::LinkDown,
+    Kind::OneWay,
+    Kind::PairBlackHole,
+    Kind::QueuePairBlackHole,
+    Kind::LargeLoss,
+    Kind::AcksLost,
+    Kind::Stuck,
+    Kind::FenceHangs,
+    Kind::FenceHangsAtBoth,
+    Kind::DeviceDead,
+    Kind::OwnError,
+    Kind::ControlChaos,
+    Kind::ControlDown,
+    Kind::Slow,
+    Kind::Flapping,
+    Kind::NoReceives,
+    Kind::Paused,
+    Kind::Killed,
+    Kind::AllPathsDown,
+    Kind::Abort,
+    Kind::SwitchLoss,
+    Kind::RandomLoss,
+    Kind::BothEnds,
+];
+
+impl Kind {
+    /// Whether connections of the process may end in an error because of it.
+    pub fn is_fatal(self) -> bool {
+        matches!(self, Self::Killed | Self::Abort)
+    }
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a time.
+    At(Nanos),
+    /// Shortly after a connection has received so many messages.
+    Delivered(usize, usize, Nanos),
+    /// Before the so many-th event.
+    Event(u64),
+    /// Shortly after the so many-th generation was given up anywhere.
+    Recovery(u32, Nanos),
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// When.
+    pub when: When,
+    /// How long, unless it is for good.
+    pub lasts: Nanos,
+    /// Numbers from which the victim is chosen when it strikes.
+    pub victim: (u64, u64),
+}
+
+/// Latest time at which a fault that waits for time strikes.
+const STRIKES_MAX: Nanos = 200 * MILLISECOND;
+
+/// Three to ten faults of a few kinds, for `connections` of `messages` each.
+pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
+    let kinds = random.between(2, 6);
+    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&DRAWN)).collect();
+    if random.percent(75) {
+        swarm.retain(|kind| !kind.is_fatal());
+    }
+    if swarm.is_empty() {
+        swarm.push(Kind::LinkDown);
+    }
+    let count = random.between(3, 10);
+    (0..count)
+        .map(|_| Fault {
+            kind: random.pick(&swarm),
+            when: when(connections, random),
+            lasts: lasts(random),
+            victim: (random.below(1 << 32), random.below(1 << 32)),
+        })
+        .collect()
+}
+
+/// A fault of a small world: before event `at`, for 5 ms.
+pub fn scripted((at, kind, victim): (u64, Kind, u64)) -> Fault {
+    let lasts = 5 * MILLISECOND;
+    Fault {
+        kind,
+        when: When::Event(at),
+        lasts,
+        victim: (victim, victim),
+    }
+}
+
+fn when(connections: usize, random: &mut Random) -> When {
+    let soon = random.magnitude(1, MILLISECOND);
+    match random.below(10) {
+        0..=1 => When::At(random.magnitude(MICROSECOND, STRIKES_MAX)),
+        2..=6 => When::Delivered(random.index(connections), random.index(200), soon),
+        _ => When::Recovery(
+            random.below(6) as u32,
+            random.magnitude(1, 20 * MILLISECOND),
+        ),
+    }
+}
+
+fn lasts(random: &mut Random) -> Nanos {
+    match random.below(8) {
+        0..=4 => random.magnitude(10 * MICROSECOND, 300 * MILLISECOND),
+        5..=6 => random.magnitude(MILLISECOND, 4 * SECOND),
+        // For good: until the world heals everything.
+        _ => Nanos::MAX,
+    }
+}

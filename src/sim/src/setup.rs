@@ -1,0 +1,120 @@
+//! How the connections of a world are made.
+
+use std::collections::VecDeque;
+
+use r2ccl_core::{EndConfig, Generation, Routing};
+
+use crate::bug::Bug;
+use crate::check::{Class, Postings};
+use crate::connection::{Connection, EndState, Side};
+use crate::plan::Plan;
+use crate::ports::{self, Role};
+use crate::random::Random;
+use crate::world::{EndId, World};
+
+impl World {
+    /// Makes connection `index` between two different hosts of `nics` NICs.
+    pub(crate) fn connect(&mut self, index: usize, nics: usize) {
+        let plan = if self.is_small {
+            Plan::small()
+        } else {
+            Plan::new(index, &mut Random::new(self.seed, 10 + index as u64))
+        };
+        let sender = self.random.index(self.hosts.len());
+        let step = 1 + self.random.index(self.hosts.len() - 1);
+        let hosts = [sender, (sender + step) % self.hosts.len()];
+        let paths = self.wire(hosts, nics);
+        let count = paths.len();
+        let roles = self.roles(count);
+        let config = self.end_config(index);
+        let Ok((sender, receiver)) = ports::ends(config, plan.segment_bytes, &roles) else {
+            return self.fail(Class::Safety, "the ends refuse their set-up".into());
+        };
+        self.connections.push(Connection {
+            hosts,
+            sender,
+            receiver,
+            paths,
+            ends: [EndState::default(), EndState::default()],
+            postings: Postings::new(plan.messages.len()),
+            plan,
+            sending: (0, 0),
+            rest_until: 0,
+            starved_since: None,
+            receiving: 0,
+            open_receives: VecDeque::new(),
+            open_sends: Vec::new(),
+            free_buffers: Vec::new(),
+            free_sources: Vec::new(),
+            received: 0,
+            sent: 0,
+            is_excused: false,
+            is_starved: false,
+        });
+        for path in (0..count).filter(|&path| !roles[path].is_standby) {
+            let path = Self::path(path);
+            let ends = [Side::Sender, Side::Receiver];
+            let [one, two] = ends.map(|side| {
+                self.make_qp(
+                    EndId {
+                        connection: index,
+                        side,
+                    },
+                    path,
+                    Generation(0),
+                )
+                .qp
+            });
+            self.nics.qps[one].peer = Some(two);
+            self.nics.qps[two].peer = Some(one);
+        }
+        for side in [Side::Sender, Side::Receiver] {
+            self.wake_at(
+                EndId {
+                    connection: index,
+                    side,
+                },
+                0,
+            );
+        }
+    }
+
+    /// In most worlds the first path takes all in health; some paths are connected later.
+    fn roles(&mut self, paths: usize) -> Vec<Role> {
+        let spread = self.random.percent(40);
+        let late = self.random.percent(20) && !self.is_small;
+        (0..paths)
+            .map(|path| {
+                let share = if path == 0 || (spread && path < 4) {
+                    1
+                } else {
+                    0
+                };
+                let capacity = 1 + self.random.below(3) as u32;
+                let is_standby = late && path > 0 && self.random.percent(50);
+                Role {
+                    share: (share, capacity),
+                    is_standby,
+                }
+            })
+            .collect()
+    }
+
+    fn end_config(&mut self, index: usize) -> EndConfig {
+        let usual = EndConfig::default();
+        let no_quarantine = self.bug == Some(Bug::NoQuarantine);
+        EndConfig {
+            routing: self
+                .random
+                .pick(&[Routing::Balance, Routing::Balance, Routing::HotRepair]),
+            seed: self.seed.wrapping_add(index as u64),
+            quarantine_ns: if no_quarantine {
+                1
+            } else {
+                usual.quarantine_ns
+            },
+            is_fence_strict: self.random.percent(10) && !no_quarantine,
+            ..usual
+        }
+    }
+}

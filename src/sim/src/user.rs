@@ -1,0 +1,353 @@
+//! The users at both ends: what NCCL and its GPUs do.
+
+use r2ccl_core::{PathId, ReceiveBuffer, RegionId, SendStatus, Seq};
+
+use crate::bug::Bug;
+use crate::check::Class;
+use crate::connection::{OpenReceive, OpenSend, PathNics, Side};
+use crate::fabric::NicId;
+use crate::memory::{Content, Expected, address};
+use crate::nic::State;
+use crate::plan::BYTES_MAX;
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
+use crate::world::{EndId, Event, World};
+
+/// Looks of a GPU at one receive.
+const POLLS: u64 = 3;
+/// A send without a credit asks after this long.
+const STARVED: Nanos = 20 * MILLISECOND;
+
+impl World {
+    /// The NIC pairs of a connection, home pair first.
+    pub(crate) fn wire(&mut self, hosts: [usize; 2], nics: usize) -> Vec<PathNics> {
+        let home = self.random.index(nics);
+        let mut pairs = Vec::new();
+        for step in 0..nics {
+            let index = (home + step) % nics;
+            let sender = self.fabric.nic(hosts[0], index);
+            let receiver = self.fabric.nic(hosts[1], index);
+            pairs.push(PathNics { sender, receiver });
+        }
+        // Some crossed pairs, where the fabric has them.
+        for step in 1..nics {
+            let other = (home + step) % nics;
+            let sender: NicId = self.fabric.nic(hosts[0], home);
+            let receiver = self.fabric.nic(hosts[1], other);
+            if pairs.len() < 8 && self.fabric.is_wired(sender, receiver) && self.random.percent(40)
+            {
+                pairs.push(PathNics { sender, receiver });
+            }
+        }
+        pairs
+    }
+
+    /// What the sending user does in one call: see what is done, send what comes next.
+    pub(crate) fn progress_sender(&mut self, index: usize) {
+        self.read_mailboxes(index);
+        self.finish_sends(index);
+        self.start_sends(index);
+    }
+
+    fn read_mailboxes(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        for held in &connection.ends[Side::Sender as usize].held {
+            let mailbox = &self.mailboxes[self.owners[held.qp].mailbox];
+            let sender = connection.sender.half_mut();
+            while let Some((slot, _)) = sender.expected_credit() {
+                let line = mailbox.line(slot);
+                match sender.handle_credit(held.path, held.generation, &line) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        return self.fail(Class::Safety, format!("{index}: credit: {error}"));
+                    }
+                }
+            }
+            let counter = mailbox.counter();
+            let result = sender.handle_counter(held.path, held.generation, counter);
+            if let Err(error) = result {
+                return self.fail(Class::Safety, format!("{index}: counter: {error}"));
+            }
+        }
+    }
+
+    /// The bug that takes the NIC's word for the receiver's: sources are overwritten too early.
+    fn trust_acknowledgements(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        for open in &connection.open_sends {
+            if connection
+                .postings
+                .are_accepted(&self.nics, open.seq.0 as usize)
+            {
+                self.memory.fill(open.buffer, Content::POISON);
+            }
+        }
+    }
+
+    fn finish_sends(&mut self, index: usize) {
+        if self.bug == Some(Bug::DoneOnAcknowledgement) {
+            self.trust_acknowledgements(index);
+        }
+        let now = self.queue.now();
+        let mut position = 0;
+        while position < self.connections[index].open_sends.len() {
+            let connection = &mut self.connections[index];
+            let open = connection.open_sends[position];
+            let SendStatus::Delivered { bytes } = connection.sender.half().status(open.seq) else {
+                position += 1;
+                continue;
+            };
+            let message = open.seq.0 as usize;
+            let expected = connection.plan.messages[message].delivered();
+            let result = connection.postings.done(&self.nics, now, message);
+            connection.open_sends.swap_remove(position);
+            let released = connection.sender.half_mut().release(open.seq);
+            connection.sent += 1;
+            connection.free_sources.push(open.buffer);
+            // The user writes something else at once.
+            self.memory.fill(open.buffer, Content::POISON);
+            if let Err(text) = result {
+                self.fail(Class::Safety, format!("sender of {index}: {text}"));
+            }
+            if u64::from(bytes) != expected || released.is_err() {
+                let text = format!("send {message} of {index} done with {bytes} of {expected}");
+                self.fail(Class::Safety, text);
+            }
+        }
+    }
+
+    fn start_sends(&mut self, index: usize) {
+        let time = self.time();
+        let now = self.queue.now();
+        loop {
+            let connection = &mut self.connections[index];
+            let (group, member) = connection.sending;
+            let Some(&group_plan) = connection.plan.groups.get(group) else {
+                return;
+            };
+            if connection.rest_until > now {
+                let at = connection.rest_until;
+                let end = EndId {
+                    connection: index,
+                    side: Side::Sender,
+                };
+                return self.wake_at(end, at);
+            }
+            let turn = (group_plan.turn + member) % group_plan.count;
+            let message = group_plan.first + turn;
+            let plan = connection.plan.messages[message];
+            let buffer = match connection.free_sources.pop() {
+                Some(buffer) => buffer,
+                None => self.memory.allocate(0),
+            };
+            let connection = &mut self.connections[index];
+            let local = (RegionId(buffer as u32), 0);
+            match connection
+                .sender
+                .half_mut()
+                .submit_send(time, local, plan.bytes, plan.tag)
+            {
+                Ok(Some(seq)) => {
+                    self.memory.fill(buffer, plan.content);
+                    connection.open_sends.push(OpenSend { seq, buffer });
+                    connection.starved_since = None;
+                    self.sent_one(index, seq, message);
+                }
+                Ok(None) => {
+                    connection.free_sources.push(buffer);
+                    return self.starve(index);
+                }
+                Err(error) => {
+                    return self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
+                }
+            }
+        }
+    }
+
+    /// No credit fits: after a while the receiver is asked to say all again.
+    fn starve(&mut self, index: usize) {
+        let (time, now) = (self.time(), self.queue.now());
+        let connection = &mut self.connections[index];
+        let since = *connection.starved_since.get_or_insert(now);
+        if now >= since + STARVED {
+            connection.starved_since = Some(now);
+            connection.sender.request_credits(time);
+        }
+        let end = EndId {
+            connection: index,
+            side: Side::Sender,
+        };
+        self.wake_at(end, since.max(now) + STARVED);
+    }
+
+    fn sent_one(&mut self, index: usize, seq: Seq, message: usize) {
+        let now = self.queue.now();
+        let connection = &mut self.connections[index];
+        let (group, member) = connection.sending;
+        if member + 1 < connection.plan.groups[group].count {
+            connection.sending = (group, member + 1);
+        } else {
+            connection.sending = (group + 1, 0);
+            connection.rest_until = now + self.random.below(connection.plan.rest + 1);
+        }
+        if seq.0 as usize != message {
+            let text = format!("send {message} of {index} became message {}", seq.0);
+            self.fail(Class::Safety, text);
+        }
+    }
+
+    /// What the receiving user does in one call: see what is done, open what comes next.
+    pub(crate) fn progress_receiver(&mut self, index: usize) {
+        self.finish_receives(index);
+        self.start_receives(index);
+    }
+
+    fn finish_receives(&mut self, index: usize) {
+        let now = self.queue.now();
+        while let Some(&open) = self.connections[index].open_receives.front() {
+            let connection = &mut self.connections[index];
+            if !connection.receiver.half().is_done(open.first, open.count) {
+                return;
+            }
+            connection.open_receives.pop_front();
+            for member in 0..open.count {
+                let connection = &mut self.connections[index];
+                let seq = open.first.plus(member as u64);
+                let bytes = u64::from(connection.receiver.half().bytes(seq));
+                let buffer = open.buffers[member];
+                let fences = connection.postings.done(&self.nics, now, seq.0 as usize);
+                connection.free_buffers.push(buffer);
+                connection.received += 1;
+                let received = connection.received;
+                let bytes = self.memory.close(now, buffer, bytes);
+                if let Err(text) = bytes.and(fences) {
+                    let text = format!("receive {} of {index}: {text}", seq.0);
+                    self.fail(Class::Safety, text);
+                }
+                self.on_delivered(index, received);
+            }
+            let released = self.connections[index]
+                .receiver
+                .half_mut()
+                .release(open.first, open.count);
+            if let Err(error) = released {
+                self.fail(Class::Safety, format!("release of {index}: {error}"));
+            }
+        }
+    }
+
+    fn start_receives(&mut self, index: usize) {
+        let time = self.time();
+        loop {
+            let connection = &mut self.connections[index];
+            let Some(&group) = connection.plan.groups.get(connection.receiving) else {
+                return;
+            };
+            if connection.open_receives.len() >= connection.plan.depth {
+                return;
+            }
+            let mut buffers = [0; 8];
+            let empty = ReceiveBuffer {
+                region: RegionId(0),
+                address: 0,
+                capacity: 0,
+                tag: 0,
+            };
+            let mut request = [empty; 8];
+            for member in 0..group.count {
+                let buffer = match connection.free_buffers.pop() {
+                    Some(buffer) => buffer,
+                    None => self.memory.allocate(BYTES_MAX),
+                };
+                let plan = connection.plan.messages[group.first + member];
+                buffers[member] = buffer;
+                request[member] = ReceiveBuffer {
+                    region: RegionId(buffer as u32),
+                    address: address(buffer, 0),
+                    capacity: plan.capacity,
+                    tag: plan.tag,
+                };
+            }
+            match connection
+                .receiver
+                .half_mut()
+                .post_recv(time, &request[..group.count])
+            {
+                Ok(Some(first)) => {
+                    connection.receiving += 1;
+                    let open = OpenReceive {
+                        first,
+                        count: group.count,
+                        buffers,
+                    };
+                    connection.open_receives.push_back(open);
+                    self.opened(index, group.first, &buffers[..group.count]);
+                }
+                Ok(None) => {
+                    connection
+                        .free_buffers
+                        .extend_from_slice(&buffers[..group.count]);
+                    return;
+                }
+                Err(error) => {
+                    return self.fail(Class::Safety, format!("post_recv of {index}: {error}"));
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, index: usize, first: usize, buffers: &[usize]) {
+        for (member, &buffer) in buffers.iter().enumerate() {
+            let connection = &self.connections[index];
+            let plan = connection.plan.messages[first + member];
+            let (content, bytes) = (plan.content, plan.delivered());
+            self.memory.open(buffer, Expected { content, bytes });
+            if connection.plan.polled {
+                for _ in 0..self.random.below(POLLS + 1) {
+                    let delay = self.random.magnitude(MICROSECOND, 5 * MILLISECOND);
+                    self.queue.after(delay, Event::Poll(buffer));
+                }
+            }
+        }
+    }
+
+    /// The other process is known to be gone: all queue pairs go to error, the memory is given
+    /// back.
+    pub(crate) fn peer_gone(&mut self, end: EndId) {
+        if self.state(end).failed.is_some() {
+            return;
+        }
+        let now = self.queue.now();
+        for held in self.state(end).held.clone() {
+            if self.nics.qps[held.qp].state == State::Ready {
+                self.nics.fail(held.qp, crate::nic::Status::Flushed, now);
+            }
+        }
+        self.state(end).failed = Some("the peer is gone".into());
+        self.close_memory(end);
+    }
+
+    /// The memory of an end is deregistered; its queue pairs are in error. What its NICs have
+    /// accepted lands before the deregistration returns.
+    pub(crate) fn close_memory(&mut self, end: EndId) {
+        self.state(end).failed.get_or_insert("closed".into());
+        let held = self.state(end).held.clone();
+        let drained = held
+            .iter()
+            .all(|held| self.nics.qps[held.qp].fenced_at.is_some());
+        if !drained || end.side == Side::Sender {
+            return;
+        }
+        let connection = &self.connections[end.connection];
+        for open in connection.open_receives.clone() {
+            for &buffer in &open.buffers[..open.count] {
+                self.memory.deregister(buffer);
+            }
+        }
+    }
+
+    /// The path of an index that is in range.
+    pub(crate) fn path(index: usize) -> PathId {
+        PathId::new(index as u8).unwrap_or(PathId::PRIMARY)
+    }
+}

@@ -1,0 +1,471 @@
+//! A world: hosts, NICs, connections, users and faults, from one seed.
+
+use r2ccl_core::wire::path_frame::PathFrame;
+use r2ccl_core::{Generation, PathId};
+
+use crate::bug::Bug;
+use crate::check::{Class, Violation};
+use crate::connection::{Connection, Side};
+use crate::control::Control;
+use crate::coverage::Coverage;
+use crate::fabric::{Fabric, NicId, Topology};
+use crate::fault::{self, Fault, Kind};
+use crate::memory::{BufferId, Memory};
+use crate::nic::{Effect, NicEvent, Nics, QpId, State, Surroundings};
+use crate::queue::{MICROSECOND, Nanos, Queue, SECOND};
+use crate::random::Random;
+
+/// When all faults end.
+const HEAL_AT: Nanos = 6 * SECOND;
+/// From then on everything must finish, and all paths be back, within this time: the longest
+/// back-off, the longest hold-down, a quarantine, and time to work.
+pub const CONVERGENCE: Nanos = 200 * SECOND;
+/// Events that a world may take.
+const EVENTS_MAX: u64 = 4_000_000;
+
+/// What a host hears about its own NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The port has a link.
+    LinkUp,
+    /// The port has lost its link.
+    LinkDown,
+    /// The device is gone.
+    DeviceLost,
+}
+
+/// Which end of which connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndId {
+    /// The connection.
+    pub connection: usize,
+    /// Its end.
+    pub side: Side,
+}
+
+/// What happens in a world.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// In a NIC or between NICs.
+    Nic(NicEvent),
+    /// The owner of an end looks at it, if that was the time it meant.
+    Wake(EndId),
+    /// A control frame arrives.
+    Frame(EndId, Box<PathFrame>),
+    /// A helper tries to move a queue pair to error.
+    Fence(EndId, PathId, Generation),
+    /// A helper has made a queue pair.
+    Created(EndId, PathId, Generation),
+    /// A helper has connected a queue pair.
+    Connected(EndId, PathId, Generation),
+    /// A probe between two NICs has come back.
+    Probed(EndId, (PathId, Generation), u32),
+    /// A retired queue pair is destroyed.
+    Destroy(QpId),
+    /// A GPU looks at a buffer.
+    Poll(BufferId),
+    /// A host hears about its NIC.
+    Hint {
+        /// The NIC.
+        nic: NicId,
+        /// What it hears.
+        hint: Hint,
+    },
+    /// The process at the other end is known to be gone.
+    PeerGone(EndId),
+    /// A fault strikes.
+    Strike(usize),
+    /// A fault ends.
+    Relent(usize),
+    /// A flapping port changes.
+    Flap {
+        /// The fault.
+        index: usize,
+        /// Changes that are left.
+        times: u32,
+        /// Time between changes.
+        period: Nanos,
+        /// What it changes to.
+        up: bool,
+    },
+    /// All faults end.
+    Heal,
+}
+
+impl From<NicEvent> for Event {
+    fn from(event: NicEvent) -> Self {
+        Self::Nic(event)
+    }
+}
+
+/// A host with the one process that runs on it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The process runs.
+    pub alive: bool,
+    /// It stands still.
+    pub paused: bool,
+    /// What waits for it to go on.
+    pub waiting: Vec<Event>,
+}
+
+/// Whose a queue pair is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The end.
+    pub end: EndId,
+    /// The mailbox that the other end's small writes go to.
+    pub mailbox: usize,
+}
+
+/// How a world is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The seed.
+    pub seed: u64,
+    /// Say what happens.
+    pub verbose: bool,
+    /// A deliberate bug.
+    pub bug: Option<Bug>,
+    /// A small world: two hosts of two NICs, one connection, two messages, and only these faults,
+    /// each before the event of its number.
+    pub small: Option<[(u64, Kind, u64); 2]>,
+}
+
+/// A world.
+pub struct World {
+    pub(crate) seed: u64,
+    pub(crate) verbose: bool,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) is_small: bool,
+    pub(crate) handled: u64,
+    /// Frames that were sent, for the bug that sends them once.
+    pub(crate) said: Vec<(EndId, PathFrame)>,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) random: Random,
+    pub(crate) fabric: Fabric,
+    pub(crate) nics: Nics,
+    pub(crate) owners: Vec<Owner>,
+    pub(crate) control: Control,
+    pub(crate) memory: Memory,
+    pub(crate) mailboxes: Vec<crate::connection::Mailbox>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) armed: Vec<bool>,
+    pub(crate) struck: u32,
+    pub(crate) recoveries: u32,
+    pub(crate) is_healed: bool,
+    pub(crate) coverage: Coverage,
+    pub(crate) violation: Option<Violation>,
+}
+
+/// What became of a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The rule that was broken.
+    pub violation: Option<Violation>,
+    /// Which faults met which states.
+    pub coverage: Coverage,
+    /// Events.
+    pub events: u64,
+    /// Generations that were given up.
+    pub recoveries: u32,
+    /// Faults that struck.
+    pub struck: u32,
+    /// Virtual time that it took.
+    pub took: Nanos,
+    /// Messages received.
+    pub messages: u64,
+}
+
+impl World {
+    /// The world of a seed.
+    pub fn new(options: Options) -> Self {
+        let seed = options.seed;
+        let mut random = Random::new(seed, 0);
+        let mut hosts = random.between(2, 3) as usize;
+        let mut nics = random.pick(&[2, 2, 3, 4, 4, 6, 8]);
+        let mut topology =
+            random.pick(&[Topology::FullMesh, Topology::RailOnly, Topology::TwoPlanes]);
+        let mut count = random.between(1, 3) as usize;
+        if options.small.is_some() {
+            (hosts, nics, topology, count) = (2, 2, Topology::RailOnly, 1);
+        }
+        let fabric = Fabric::new(hosts, nics, topology, &mut random);
+        let faults = match options.small {
+            Some(script) => script.map(fault::scripted).to_vec(),
+            None => fault::draw(count, &mut Random::new(seed, 1)),
+        };
+        let mut world = Self {
+            seed,
+            verbose: options.verbose,
+            bug: options.bug,
+            is_small: options.small.is_some(),
+            said: Vec::new(),
+            handled: 0,
+            queue: Queue::default(),
+            nics: Nics::new(&mut random),
+            fabric,
+            owners: Vec::with_capacity(64),
+            control: Control::new(hosts),
+            memory: Memory::default(),
+            mailboxes: Vec::new(),
+            hosts: vec![
+                Host {
+                    alive: true,
+                    paused: false,
+                    waiting: Vec::new()
+                };
+                hosts
+            ],
+            connections: Vec::with_capacity(count),
+            armed: vec![false; faults.len()],
+            faults,
+            struck: 0,
+            recoveries: 0,
+            is_healed: false,
+            coverage: Coverage::default(),
+            violation: None,
+            random,
+        };
+        for index in 0..count {
+            world.connect(index, nics);
+        }
+        world.arm_faults();
+        world.queue.at(HEAL_AT, Event::Heal);
+        world
+    }
+
+    /// Lets everything happen.
+    pub fn run(mut self) -> Outcome {
+        let end = HEAL_AT + CONVERGENCE;
+        while self.violation.is_none() {
+            let Some(event) = self.queue.next(end) else {
+                break;
+            };
+            if self.is_small {
+                self.on_event();
+            }
+            self.handled += 1;
+            let is_wake = matches!(event, Event::Wake(_));
+            self.handle(event);
+            if is_wake && self.is_finished() {
+                break;
+            }
+            if self.queue.made() > EVENTS_MAX {
+                self.fail(Class::Liveness, format!("more than {EVENTS_MAX} events"));
+            }
+        }
+        if self.violation.is_none() {
+            self.check_the_end();
+        }
+        Outcome {
+            violation: self.violation,
+            coverage: self.coverage,
+            events: self.queue.made(),
+            recoveries: self.recoveries,
+            struck: self.struck,
+            took: self.queue.now(),
+            messages: self.connections.iter().map(|one| one.received as u64).sum(),
+        }
+    }
+
+    /// A rule is broken; the first counts.
+    pub(crate) fn fail(&mut self, class: Class, text: String) {
+        let at = self.queue.now();
+        self.violation.get_or_insert(Violation { class, at, text });
+    }
+
+    /// Tells people who asked for it.
+    pub(crate) fn say(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>14} {}", self.queue.now(), text());
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        if self.verbose && !matches!(event, Event::Nic(_) | Event::Wake(_) | Event::Poll(_)) {
+            self.say(|| format!("{event:?}"));
+        }
+        match event {
+            Event::Nic(event) => self.handle_nic(event),
+            Event::Wake(end) => self.wake_now(end),
+            Event::Frame(end, frame) => self.deliver(end, &frame),
+            Event::Fence(end, path, generation) => self.try_fence(end, path, generation),
+            Event::Created(end, path, generation) => self.created(end, path, generation),
+            Event::Connected(end, path, generation) => self.connected(end, path, generation),
+            Event::Probed(end, of, id) => self.probed(end, of, id, true),
+            Event::Destroy(qp) => self.destroy(qp),
+            Event::Poll(buffer) => {
+                let now = self.queue.now();
+                if let Err(text) = self.memory.poll_lines(now, buffer) {
+                    self.fail(Class::Safety, text);
+                }
+            }
+            Event::Hint { nic, hint } => self.hint(nic, hint),
+            Event::PeerGone(end) => self.peer_gone(end),
+            Event::Strike(index) => self.strike(index),
+            Event::Relent(index) => self.relent(index),
+            Event::Flap {
+                index,
+                times,
+                period,
+                up,
+            } => self.flap(index, times, period, up),
+            Event::Heal => self.heal(),
+        }
+    }
+
+    fn handle_nic(&mut self, event: NicEvent) {
+        let memory = &self.memory;
+        let mut around = Surroundings {
+            fabric: &mut self.fabric,
+            queue: &mut self.queue,
+            random: &mut self.random,
+        };
+        let read = |at: u64, bytes: u64| memory.read_at(at, bytes);
+        let reachable = |at: u64| memory.resolve(at).is_some();
+        let effect = self.nics.handle(event, &mut around, read, reachable);
+        match effect {
+            Effect::None => {}
+            Effect::Wake(qp) => self.wake_owner(qp),
+            Effect::Land(qp, at, payload) => {
+                if let Err(text) = self.memory.land(self.queue.now(), at, payload) {
+                    self.fail(Class::Safety, format!("{text} (queue pair {qp})"));
+                }
+                self.wake_owner(qp);
+            }
+            Effect::Mail(qp, offset, bytes, count) => {
+                let mailbox = self.owners[qp].mailbox;
+                self.mailboxes[mailbox].land(offset as usize, &bytes[..usize::from(count)]);
+                self.wake_owner(qp);
+            }
+        }
+    }
+
+    /// Runs `act` with the NICs and what they need.
+    pub(crate) fn with_nics<T>(
+        &mut self,
+        act: impl FnOnce(&mut Nics, &mut Surroundings<'_, Event>) -> T,
+    ) -> T {
+        let mut around = Surroundings {
+            fabric: &mut self.fabric,
+            queue: &mut self.queue,
+            random: &mut self.random,
+        };
+        act(&mut self.nics, &mut around)
+    }
+
+    /// The owner of a queue pair will look at it soon.
+    pub(crate) fn wake_owner(&mut self, qp: QpId) {
+        let end = self.owners[qp].end;
+        let delay = self.random.below(2 * MICROSECOND);
+        self.wake_at(end, self.queue.now() + delay);
+    }
+
+    /// All ends on a host will look soon.
+    pub(crate) fn wake_host(&mut self, host: usize) {
+        for connection in 0..self.connections.len() {
+            for side in [Side::Sender, Side::Receiver] {
+                if self.connections[connection].host(side) == host {
+                    let end = EndId { connection, side };
+                    self.wake_at(end, self.queue.now());
+                }
+            }
+        }
+    }
+
+    /// Counts a fault against the states of the paths of its victim.
+    pub(crate) fn record(&mut self, kind: Kind, number: u64) {
+        let connection = &self.connections[(number >> 8) as usize % self.connections.len()];
+        let side = if number % 2 == 0 {
+            Side::Sender
+        } else {
+            Side::Receiver
+        };
+        for health in connection.healths(side) {
+            self.coverage.record(kind, health);
+        }
+    }
+
+    fn heal(&mut self) {
+        self.is_healed = true;
+        let downs: Vec<NicId> = (0..self.fabric.nics.len())
+            .filter(|&nic| !self.fabric.nics[nic].up || self.fabric.nics[nic].dead)
+            .collect();
+        self.fabric.heal();
+        self.control.heal();
+        for nic in downs {
+            self.hint(nic, Hint::LinkUp);
+        }
+        for host in 0..self.hosts.len() {
+            self.pause(host, false);
+        }
+        for connection in &mut self.connections {
+            connection.is_starved = false;
+        }
+    }
+
+    /// Everything is done and every path is back.
+    fn is_finished(&self) -> bool {
+        self.is_healed && self.connections.iter().all(Connection::is_finished)
+    }
+
+    fn check_the_end(&mut self) {
+        for index in 0..self.connections.len() {
+            if let Some(text) = self.connections[index].unfinished() {
+                self.fail(Class::Liveness, format!("connection {index}: {text}"));
+            }
+        }
+    }
+
+    /// A process dies: its queue pairs are silent, and its peers hear of it.
+    pub(crate) fn kill(&mut self, host: usize) {
+        self.hosts[host].alive = false;
+        for qp in 0..self.nics.qps.len() {
+            let end = self.owners[qp].end;
+            if self.connections[end.connection].host(end.side) == host {
+                self.nics.lose(qp, self.queue.now());
+            }
+        }
+        for connection in 0..self.connections.len() {
+            for side in [Side::Sender, Side::Receiver] {
+                if self.connections[connection].host(side) == host {
+                    self.connections[connection].excuse();
+                    let other = EndId {
+                        connection,
+                        side: side.other(),
+                    };
+                    let delay = self.random.magnitude(MICROSECOND, SECOND);
+                    self.queue.after(delay, Event::PeerGone(other));
+                }
+            }
+        }
+    }
+
+    /// A user aborts: all queue pairs of the end go to error, and when they are drained its memory
+    /// is deregistered.
+    pub(crate) fn abort(&mut self, connection: usize, at_sender: bool) {
+        let side = if at_sender {
+            Side::Sender
+        } else {
+            Side::Receiver
+        };
+        let end = EndId { connection, side };
+        let now = self.queue.now();
+        self.connections[connection].excuse();
+        for qp in 0..self.nics.qps.len() {
+            if self.owners[qp].end == end && self.nics.qps[qp].state == State::Ready {
+                self.nics.fail(qp, crate::nic::Status::Flushed, now);
+            }
+        }
+        self.close_memory(end);
+        let other = EndId {
+            connection,
+            side: side.other(),
+        };
+        let delay = self.random.magnitude(MICROSECOND, SECOND);
+        self.queue.after(delay, Event::PeerGone(other));
+    }
+}

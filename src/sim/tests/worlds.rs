@@ -1,0 +1,82 @@
+//! Worlds that must hold, and worlds with a deliberate bug that must not.
+
+use r2ccl_sim::{Bug, Options, Totals, run_one, run_small, scripts};
+
+/// Worlds of the quick test; thousands more run through `r2ccl sim`.
+const WORLDS: u64 = 300;
+/// Worlds within which a deliberate bug must be found.
+const FOUND_WITHIN: u64 = 1000;
+
+/// Events before which the faults of the small model strike, and the step between them: a small
+/// world without faults has about 60. `r2ccl sim --small` takes every event.
+const SMALL_DEPTH: u64 = 48;
+const SMALL_STRIDE: usize = 16;
+
+#[test]
+fn known_seeds_hold() {
+    for line in include_str!("../seeds/regressions.txt").lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let seed = line.parse().expect("a seed");
+        let outcome = run_one(Options {
+            seed,
+            ..Options::default()
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_first_worlds_hold() {
+    let mut totals = Totals::default();
+    for seed in 0..WORLDS {
+        match run_one(Options {
+            seed,
+            ..Options::default()
+        }) {
+            Ok(outcome) => totals.add(&outcome),
+            Err(failure) => panic!("r2ccl sim --seed {seed}: {failure:?}"),
+        }
+    }
+    // A world in which nothing happens proves nothing.
+    assert!(totals.struck > 2 * WORLDS && totals.recoveries > WORLDS);
+    assert!(totals.messages > 150 * WORLDS);
+}
+
+#[test]
+fn equal_seeds_are_equal_worlds() {
+    for seed in 0..20 {
+        let options = Options {
+            seed,
+            ..Options::default()
+        };
+        assert_eq!(run_one(options), run_one(options));
+    }
+}
+
+/// Each deliberate bug breaks a world that holds without it.
+#[test]
+fn deliberate_bugs_are_found() {
+    for (name, bug) in Bug::ALL {
+        let bug = Some(bug);
+        let found = (0..FOUND_WITHIN).find(|&seed| {
+            let plain = Options {
+                seed,
+                ..Options::default()
+            };
+            run_one(Options { bug, ..plain }).is_err() && run_one(plain).is_ok()
+        });
+        assert!(found.is_some(), "nobody noticed {name}");
+    }
+}
+
+/// Two paths, two messages, two faults: every pair of faults at every pair of early instants.
+#[test]
+fn the_small_model_holds() {
+    for script in scripts(SMALL_DEPTH, SMALL_STRIDE) {
+        let outcome = run_small(1, script, None);
+        assert!(outcome.is_ok(), "{script:?}: {outcome:?}");
+    }
+}
