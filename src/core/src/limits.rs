@@ -58,6 +58,10 @@ pub const SEND_DEPTH: u32 = 256;
 /// one whose completion frees a part of it.
 pub const SIGNAL_EVERY: u32 = 32;
 
+/// Receives to keep posted on a queue pair that takes segments: one full send queue of the peer,
+/// and as many again while completions are being taken in batches.
+pub const RECEIVE_DEPTH: u32 = 2 * SEND_DEPTH;
+
 // PROTOCOL R3: the window stays below half of the numbers an immediate can tell apart.
 const _: () = assert!(WINDOW < 1 << (IMMEDIATE_SEQ_BITS - 1));
 const _: () = assert!(2 * IMMEDIATE_SEGMENT_BITS + IMMEDIATE_SEQ_BITS == 22);
