@@ -60,7 +60,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     let (first, count) = args
         .seed
         .map_or((args.first, args.worlds), |seed| (seed, 1));
-    let verbose = args.verbose || args.seed.is_some();
+    let is_told = args.verbose || args.seed.is_some();
+    let trace: Option<fn(&str)> = is_told.then_some(|line| println!("{line}"));
     let bug = args.plant;
     let next = AtomicU64::new(0);
     let found: Mutex<(Totals, Option<(u64, Failure)>)> = Mutex::default();
@@ -77,7 +78,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
                     };
                     let outcome = run_one(Options {
                         seed,
-                        verbose,
+                        trace,
                         bug,
                         ..Options::default()
                     });

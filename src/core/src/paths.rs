@@ -160,9 +160,8 @@ impl PathTable {
 
     /// Takes a generation that was being proved into service.
     pub(crate) fn serve(&mut self, id: PathId) {
-        if let Some(path) = self.get_mut(id)
-            && path.condition == Condition::Proving
-        {
+        let path = self.get_mut(id);
+        if let Some(path) = path.filter(|path| path.condition == Condition::Proving) {
             path.condition = Condition::Live;
         }
     }

@@ -328,9 +328,10 @@ impl World {
                     continue;
                 }
                 for path in 0..connection.paths.len() {
-                    if connection.paths[path].at(side) == nic
-                        && let Some(path) = PathId::new(path as u8)
-                    {
+                    if connection.paths[path].at(side) != nic {
+                        continue;
+                    }
+                    if let Some(path) = PathId::new(path as u8) {
                         connection.handle_hint(side, now, path, hint);
                     }
                 }

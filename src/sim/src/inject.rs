@@ -28,11 +28,10 @@ impl World {
     /// A connection has received `messages`: some faults wait for that.
     pub(crate) fn on_delivered(&mut self, connection: usize, messages: usize) {
         for index in 0..self.faults.len() {
-            if let When::Delivered(of, count, soon) = self.faults[index].when
-                && of == connection
-                && messages >= count
-                && !self.armed[index]
-            {
+            let When::Delivered(of, count, soon) = self.faults[index].when else {
+                continue;
+            };
+            if of == connection && messages >= count && !self.armed[index] {
                 self.armed[index] = true;
                 self.queue.after(soon, Event::Strike(index));
             }
@@ -42,10 +41,10 @@ impl World {
     /// Some end has given up a generation: some faults wait for that.
     pub(crate) fn on_recovery(&mut self) {
         for index in 0..self.faults.len() {
-            if let When::Recovery(nth, soon) = self.faults[index].when
-                && nth <= self.recoveries
-                && !self.armed[index]
-            {
+            let When::Recovery(nth, soon) = self.faults[index].when else {
+                continue;
+            };
+            if nth <= self.recoveries && !self.armed[index] {
                 self.armed[index] = true;
                 self.queue.after(soon, Event::Strike(index));
             }

@@ -13,7 +13,8 @@
 //! | control frames | `control.rs` |
 //! | memory that knows what it holds | `memory.rs` |
 //! | users: what is sent and received | `plan.rs`, `user.rs` |
-//! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs`, `frames.rs`, `ports.rs` |
+//! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs` |
+//! | its frames and ports | `frames.rs`, `ports.rs` |
 //! | faults | `fault.rs`, `inject.rs` |
 //! | what must hold | `check.rs`, `memory.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |

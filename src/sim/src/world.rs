@@ -123,8 +123,8 @@ pub struct Owner {
 pub struct Options {
     /// The seed.
     pub seed: u64,
-    /// Say what happens.
-    pub verbose: bool,
+    /// Hears, line by line, what happens.
+    pub trace: Option<fn(&str)>,
     /// A deliberate bug.
     pub bug: Option<Bug>,
     /// A small world: two hosts of two NICs, one connection, two messages, and only these faults,
@@ -135,7 +135,7 @@ pub struct Options {
 /// A world.
 pub struct World {
     pub(crate) seed: u64,
-    pub(crate) verbose: bool,
+    pub(crate) trace: Option<fn(&str)>,
     pub(crate) bug: Option<Bug>,
     pub(crate) is_small: bool,
     pub(crate) handled: u64,
@@ -199,7 +199,7 @@ impl World {
         };
         let mut world = Self {
             seed,
-            verbose: options.verbose,
+            trace: options.trace,
             bug: options.bug,
             is_small: options.small.is_some(),
             said: Vec::new(),
@@ -279,13 +279,13 @@ impl World {
 
     /// Tells people who asked for it.
     pub(crate) fn say(&self, text: impl FnOnce() -> String) {
-        if self.verbose {
-            println!("{:>14} {}", self.queue.now(), text());
+        if let Some(trace) = self.trace {
+            trace(&format!("{:>14} {}", self.queue.now(), text()));
         }
     }
 
     fn handle(&mut self, event: Event) {
-        if self.verbose && !matches!(event, Event::Nic(_) | Event::Wake(_) | Event::Poll(_)) {
+        if !matches!(event, Event::Nic(_) | Event::Wake(_) | Event::Poll(_)) {
             self.say(|| format!("{event:?}"));
         }
         match event {

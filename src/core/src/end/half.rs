@@ -213,10 +213,10 @@ impl Half for Receiver {
     }
 
     fn resend(&mut self) {
-        if let Some(path) = self.credit_path()
-            && let Some(generation) = self.generation(path)
-        {
-            self.resend_all(path, generation);
+        if let Some(path) = self.credit_path() {
+            if let Some(generation) = self.generation(path) {
+                self.resend_all(path, generation);
+            }
         }
     }
 

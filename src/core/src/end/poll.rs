@@ -73,11 +73,11 @@ impl<H: Half> End<H> {
     /// The next frame about a path.
     fn poll_frame(&mut self, now: Time, path: PathId) -> Option<PathFrame> {
         let repeat_ns = self.config.repeat_ns;
-        if let Some(wanted) = self.paths[path.index()].and_then(|state| state.answer_for)
-            && let Some(answer) = self.half.answer(path, wanted)
-        {
-            self.state(path)?.answer_for = None;
-            return Some(PathFrame::Answer(answer));
+        if let Some(wanted) = self.paths[path.index()].and_then(|state| state.answer_for) {
+            if let Some(answer) = self.half.answer(path, wanted) {
+                self.state(path)?.answer_for = None;
+                return Some(PathFrame::Answer(answer));
+            }
         }
         let state = self.state(path)?;
         if let Some(generation) = state.tell_over.take() {

@@ -129,11 +129,11 @@ impl<H: Half> End<H> {
         let generation = state.generation;
         state.forget_attempt();
         // If this end was connected, its queue pair has to fall silent first.
-        if !self.close_generation(now, id)
-            && let Some(state) = self.state(id)
-        {
-            state.tell_over = Some(generation);
-            state.destroy = Some(generation);
+        if !self.close_generation(now, id) {
+            if let Some(state) = self.state(id) {
+                state.tell_over = Some(generation);
+                state.destroy = Some(generation);
+            }
         }
         self.back_off(now, id);
     }

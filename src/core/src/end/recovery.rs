@@ -82,9 +82,7 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(id) else {
             return;
         };
-        if let Fence::Asked { deadline } = state.fence
-            && deadline <= now
-        {
+        if matches!(state.fence, Fence::Asked { deadline } if deadline <= now) {
             state.fence = Fence::Unknown;
             let generation = state.closing;
             self.commit(id, generation, false);
@@ -108,10 +106,13 @@ impl<H: Half> End<H> {
     /// The source is silent and no packet of it can live any more (PROTOCOL R53). Under
     /// `R2CCL_FENCE=strict` that does not count.
     pub(super) fn check_quarantine(&mut self, now: Time, id: PathId) {
-        if self.quarantine_end(id).is_some_and(|end| end <= now)
-            && let Some(state) = self.paths[id.index()]
-            && self.half.handle_quarantine_over(id, state.closing)
-        {
+        if self.quarantine_end(id).is_none_or(|end| end > now) {
+            return;
+        }
+        let Some(state) = self.paths[id.index()] else {
+            return;
+        };
+        if self.half.handle_quarantine_over(id, state.closing) {
             self.statistics.quarantines += 1;
             self.check_settled(id);
         }
@@ -141,10 +142,10 @@ impl<H: Half> End<H> {
         if generation >= state.generation {
             self.step(now, id, Event::Condemned);
         }
-        if let Some(state) = self.state(id)
-            && !H::IS_SENDER
-            && generation >= state.generation
-        {
+        let Some(state) = self.state(id) else {
+            return is_news;
+        };
+        if !H::IS_SENDER && generation >= state.generation {
             // A generation that this end has not heard of yet is over as well, and the peer knows.
             state.generation = state.generation.max(generation);
             state.fence_frame.stop();
@@ -169,11 +170,10 @@ impl<H: Half> End<H> {
     /// Once settled, nothing of the generation is needed any more.
     fn check_settled(&mut self, id: PathId) {
         let is_settled = self.half.is_settled(id);
-        if let Some(state) = self.state(id)
-            && is_settled
-            && state.health == Health::Down
-            && state.fence != Fence::None
-        {
+        let Some(state) = self.state(id) else {
+            return;
+        };
+        if is_settled && state.health == Health::Down && state.fence != Fence::None {
             state.fence_frame.stop();
             // A queue pair that may still be held by its device is destroyed all the same: the
             // number stays unused, and the target accepts nothing from it.

@@ -70,9 +70,8 @@ impl<H: Half> End<H> {
         } else {
             self.lost_since = self.lost_since.or(Some(now));
         }
-        if let Some(route) = self.route(now)
-            && Some(route) != self.route
-        {
+        let route = self.route(now);
+        if let Some(route) = route.filter(|route| Some(*route) != self.route) {
             self.route = Some(route);
             self.half.use_route(route);
         }

@@ -354,7 +354,8 @@ impl Sender {
         Ok(())
     }
 
-    /// How a send stands (PROTOCOL R2: done means delivered, and R54: nothing may read it any more).
+    /// How a send stands (PROTOCOL R2: done means delivered, and R54: nothing may read it any
+    /// more).
     pub fn status(&self, seq: Seq) -> SendStatus {
         if !self.is_submitted(seq) {
             return SendStatus::Unknown;

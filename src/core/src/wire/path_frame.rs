@@ -343,7 +343,10 @@ mod tests {
 
         /// PROTOCOL R18: whatever comes is a frame or is not, and never more than its bytes.
         #[test]
-        fn nonsense_never_panics(kind in 30u8..42, body in prop::collection::vec(any::<u8>(), 0..90)) {
+        fn nonsense_never_panics(
+            kind in 30u8..42,
+            body in prop::collection::vec(any::<u8>(), 0..90),
+        ) {
             if let Some(frame) = PathFrame::decode(kind, &body) {
                 let mut bytes = [0; PATH_FRAME_BYTES_MAX];
                 let len = frame.encode(&mut bytes);
