@@ -1,10 +1,15 @@
 //! What works when nobody does harm.
 
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::kit::{Node, PANIC, config, connections, numbered, wait_until};
-use crate::runtime::control::ControlPlane;
+use parking_lot::Mutex;
+use r2ccl_core::wire::frame::Frame;
+
+use super::kit::{Node, PANIC, PATIENCE, config, connections, numbered, wait_until};
+use crate::runtime::control::{ControlHandler, ControlPlane, Link, LinkError};
 use crate::runtime::error::Error;
 
 #[test]
@@ -161,4 +166,68 @@ fn a_panic_of_the_handler_ends_neither_link_nor_steward() {
     link.send(numbered(1)).expect("sent");
     b.recorder.wait_frames(1);
     assert_eq!(b.recorder.numbers(), [1]);
+}
+
+/// Says what the steward calls, and keeps it there until it may go on.
+struct Gated {
+    calls: Mutex<Sender<&'static str>>,
+    gate: Mutex<Receiver<()>>,
+}
+
+impl Gated {
+    fn pass(&self, call: &'static str) {
+        let _ = self.calls.lock().send(call);
+        let _ = self.gate.lock().recv_timeout(PATIENCE);
+    }
+}
+
+impl ControlHandler for Gated {
+    fn on_frame(&self, _: &Arc<Link>, _: Frame) {
+        self.pass("frame");
+    }
+
+    fn on_link_down(&self, _: &Arc<Link>, _: &LinkError) {}
+
+    fn on_tick(&self) -> Option<Duration> {
+        self.pass("tick");
+        None
+    }
+}
+
+#[test]
+fn no_wake_is_lost_while_the_steward_takes_its_events() {
+    let ((calls, called), (open, gate)) = (channel(), channel());
+    let (calls, gate) = (Mutex::new(calls), Mutex::new(gate));
+    let plane = ControlPlane::start(config("a"), Arc::new(Gated { calls, gate })).expect("starts");
+    let next = || called.recv_timeout(PATIENCE).expect("the steward calls");
+    let peer = Node::new("b");
+    let link = peer.plane.link(&plane.handle_for(1)).expect("a link");
+    link.send(numbered(0)).expect("sent");
+    assert_eq!(next(), "frame");
+    open.send(()).expect("it waits");
+
+    // While it is busy there come, in this order, a frame and a wake: it will take both at once.
+    plane.wake();
+    assert_eq!(next(), "tick");
+    link.send(numbered(1)).expect("sent");
+    let address = plane.addresses()[0];
+    wait_until("the frame is there", || {
+        let is_there = |end: &TcpStream| end.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        let ends = connections(address);
+        ends.iter()
+            .any(|end| end.local_addr().is_ok_and(|local| local == address) && is_there(end))
+    });
+    plane.wake();
+    open.send(()).expect("it waits");
+    // While it has the frame, before it has looked at the wake: another one.
+    assert_eq!(next(), "frame");
+    plane.shared.notify();
+    open.send(()).expect("it waits");
+    assert_eq!(next(), "tick");
+    open.send(()).expect("it waits");
+    // It sleeps, and must hear this; its timer for the peer's proof would wake it after 2 s.
+    plane.wake();
+    let heard = called.recv_timeout(Duration::from_secs(1));
+    assert_eq!(heard, Ok("tick"), "the wake was lost");
+    open.send(()).expect("it waits");
 }
