@@ -20,6 +20,7 @@ fn flood(fixture: &dyn Fixture, a: &mut End, b: &mut End) {
 
 /// PROTOCOL R38. After `set_error` at the target no byte lands, though writes are under way.
 pub(super) fn nothing_lands_after_set_error(fixture: &dyn Fixture) {
+    let mut interrupted = 0;
     for _ in 0..20 {
         let (mut a, mut b) = pair(fixture, BYTES);
         flood(fixture, &mut a, &mut b);
@@ -28,20 +29,20 @@ pub(super) fn nothing_lands_after_set_error(fixture: &dyn Fixture) {
         drive(fixture, &mut a, &mut b, "the end at the sender", |a, _| {
             a.sent().len() == 60
         });
-        assert!(
-            a.sent().iter().any(|it| it.1 != Status::Success),
-            "nothing was under way"
-        );
+        // On a busy machine everything may have arrived before this thread came to its fence.
+        interrupted += usize::from(a.sent().iter().any(|it| it.1 != Status::Success));
         assert!(
             b.memory.holds_only(0x33),
             "bytes have landed after the fence"
         );
     }
+    assert!(interrupted > 0, "nothing was under way");
 }
 
 /// PROTOCOL R38. After a deregistration at the target no byte lands in the region, though writes
 /// are under way.
 pub(super) fn nothing_lands_after_deregistration(fixture: &dyn Fixture) {
+    let mut interrupted = 0;
     for _ in 0..20 {
         let (mut a, mut b) = pair(fixture, BYTES);
         flood(fixture, &mut a, &mut b);
@@ -50,14 +51,17 @@ pub(super) fn nothing_lands_after_deregistration(fixture: &dyn Fixture) {
         drive(fixture, &mut a, &mut b, "the end at the sender", |a, _| {
             a.sent().len() == 60
         });
-        let failed = a.sent().into_iter().find(|it| it.1 != Status::Success);
-        let failed = failed.expect("nothing was under way").1;
-        assert!(matches!(failed, Status::RemoteAccess), "{failed:?}");
+        // As above, it may have been too late.
+        if let Some((_, status)) = a.sent().into_iter().find(|it| it.1 != Status::Success) {
+            assert_eq!(status, Status::RemoteAccess);
+            interrupted += 1;
+        }
         assert!(
             b.memory.holds_only(0x33),
             "bytes have landed after the deregistration"
         );
     }
+    assert!(interrupted > 0, "nothing was under way");
 }
 
 /// PROTOCOL R38. After `set_error` at the sender its memory is read no more: nothing of what is put
