@@ -257,13 +257,18 @@ fn let_chains_are_found() {
 fn the_oldest_compiler_reads_it() {
     let mut findings = Findings::default();
     for file in rust_files() {
-        for number in let_chains(&file.code) {
+        let inferred = (1..)
+            .zip(&file.code)
+            .filter(|(_, line)| line.contains("; _]"));
+        let numbers = inferred.map(|(number, _)| number);
+        for number in let_chains(&file.code).into_iter().chain(numbers) {
             findings.add(&file.path, number, file.code[number - 1].trim());
         }
     }
     findings.assert_none(
-        "Chains of `let` need Rust 1.88; distributions that we build on package 1.85 (rust-version \
-         in Cargo.toml). Nest the conditions, or use `let … else` or `Option::filter`.",
+        "Distributions that we build on package Rust 1.85 (rust-version in Cargo.toml). Chains of \
+         `let` need 1.88: nest the conditions, or use `let … else` or `Option::filter`. Inferred \
+         array lengths (`; _]`) need 1.89: name the length.",
     );
 }
 

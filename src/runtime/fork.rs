@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const DESCRIPTORS_MAX: usize = 65_536;
 
 /// One bit a descriptor: set for those that a child must close.
-static MARKED: [AtomicU64; DESCRIPTORS_MAX / 64] = [const { AtomicU64::new(0) }; _];
+static MARKED: [AtomicU64; DESCRIPTORS_MAX / 64] =
+    [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
 static REGISTERED: Once = Once::new();
 /// Set in children of a process that was watched.
 static CHILD: AtomicBool = AtomicBool::new(false);
