@@ -80,6 +80,9 @@ pub enum ProtocolError {
     /// An answer names segments that were never posted.
     #[error("peer says that segments of message {} have arrived which were never posted", .0.0)]
     SegmentNeverPosted(Seq),
+    /// A message that came ahead of its credit makes no sense.
+    #[error("peer sent a malformed message ahead of its credit")]
+    BadEager,
     /// One segment holds more than any may.
     #[error("peer sent a segment of {0} bytes")]
     SegmentTooLarge(u32),
@@ -98,6 +101,7 @@ impl ProtocolError {
                 | Self::Overrun(_)
                 | Self::SegmentNeverPosted(_)
                 | Self::SegmentTooLarge(_)
+                | Self::BadEager
         )
     }
 }

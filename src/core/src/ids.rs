@@ -86,10 +86,12 @@ pub enum WorkKind {
     Credits,
     /// A counter word.
     Counter,
+    /// A small message ahead of its credit.
+    Eager,
 }
 
 /// Bits of the posting index in a [`WorkId`].
-const INDEX_BITS: u32 = 12;
+const INDEX_BITS: u32 = 11;
 const SLOT_BITS: u32 = 8;
 const PATH_BITS: u32 = 4;
 const SLOT_SHIFT: u32 = IMMEDIATE_SEGMENT_BITS;
@@ -98,14 +100,14 @@ const PATH_SHIFT: u32 = INDEX_SHIFT + INDEX_BITS;
 const GENERATION_SHIFT: u32 = PATH_SHIFT + PATH_BITS;
 const KIND_SHIFT: u32 = GENERATION_SHIFT + u32::BITS;
 
-const _: () = assert!(KIND_SHIFT + 2 == u64::BITS);
+const _: () = assert!(KIND_SHIFT + 3 == u64::BITS);
 const _: () = assert!(WINDOW == 1 << SLOT_BITS && PATHS_MAX == 1 << PATH_BITS);
 // Indices of outstanding work requests are told apart without doubt.
 const _: () = assert!(SEND_DEPTH < 1 << (INDEX_BITS - 1));
 
 /// Name of a work request of the core: kind, path, generation, position on its queue pair, slot of
 /// the message and segment. It is all that an error completion can be trusted to bring back
-/// (PROTOCOL R4). Never 0; ids whose two highest bits are 0 are free for others.
+/// (PROTOCOL R4). Never 0; ids whose three highest bits are 0 are free for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkId(u64);
 
@@ -122,7 +124,8 @@ impl WorkId {
         let kind = match kind {
             WorkKind::Segment => 1,
             WorkKind::Credits => 2,
-            WorkKind::Counter => 3u64,
+            WorkKind::Counter => 3,
+            WorkKind::Eager => 4u64,
         };
         Self(
             kind << KIND_SHIFT
@@ -153,7 +156,8 @@ impl WorkId {
         match self.0 >> KIND_SHIFT {
             1 => WorkKind::Segment,
             2 => WorkKind::Credits,
-            _ => WorkKind::Counter,
+            3 => WorkKind::Counter,
+            _ => WorkKind::Eager,
         }
     }
 
@@ -172,13 +176,13 @@ impl WorkId {
         self.field(SLOT_SHIFT, SLOT_BITS) as usize
     }
 
-    /// Index of the segment; 0 for credits and counters.
+    /// Index of the segment; 0 for all else.
     pub const fn segment(self) -> u8 {
         self.field(0, IMMEDIATE_SEGMENT_BITS) as u8
     }
 
     /// How many work requests before work request `posted` (counted from 0) this one was posted,
-    /// if it is among the last 2^12 before it.
+    /// if it is among the last 2^11 before it.
     pub(crate) const fn age(self, posted: u64) -> u64 {
         let index = self.field(INDEX_SHIFT, INDEX_BITS);
         posted.wrapping_sub(1).wrapping_sub(index) & ((1 << INDEX_BITS) - 1)
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn foreign_ids_are_not_ours() {
         assert_eq!(WorkId::from_raw(0), None);
-        assert_eq!(WorkId::from_raw(u64::MAX >> 2), None);
+        assert_eq!(WorkId::from_raw(u64::MAX >> 3), None);
     }
 
     #[test]
@@ -207,7 +211,12 @@ mod tests {
         assert_eq!(Generation(u32::MAX).next(), None);
     }
 
-    const KINDS: [WorkKind; 3] = [WorkKind::Segment, WorkKind::Credits, WorkKind::Counter];
+    const KINDS: [WorkKind; 4] = [
+        WorkKind::Segment,
+        WorkKind::Credits,
+        WorkKind::Counter,
+        WorkKind::Eager,
+    ];
 
     proptest! {
         /// PROTOCOL R4: the id alone names kind, path, generation, slot and segment.

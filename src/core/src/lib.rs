@@ -46,13 +46,13 @@ pub use health::Health;
 pub use ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
 pub use paths::{Condition, PathSnapshot};
 pub use receiver::{
-    Arrival, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
+    Arrival, EagerCopy, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
     ReceiverStatistics, ReceiverWrite,
 };
 pub use recovery::{Answer, FenceOutcome};
 pub use route::Route;
 pub use sender::{
-    Match, SegmentWrite, SendStatus, Sender, SenderConfig, SenderSnapshot, SenderStatistics,
-    Truncation,
+    EagerWrite, Match, SegmentWrite, SendStatus, Sender, SenderConfig, SenderSnapshot,
+    SenderStatistics, Truncation,
 };
 pub use time::Time;

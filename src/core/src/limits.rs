@@ -42,6 +42,13 @@ pub const CREDIT_LINES_MAX: usize = 2;
 /// Bytes of a counter word.
 pub const COUNTER_BYTES: usize = 8;
 
+/// Bytes of the largest send that may go ahead of its credit: what the small-message protocols of
+/// NCCL (LL, LL128) need for a few hundred elements, and little enough to be copied.
+pub const EAGER_BYTES_MAX: usize = 4096;
+
+/// Bytes of the head that follows an eager payload in the slot.
+pub const EAGER_HEAD_BYTES: usize = 32;
+
 /// Paths of one connection at the most, standby ones included.
 pub const PATHS_MAX: usize = 16;
 
@@ -75,6 +82,7 @@ const _: () = assert!(SEGMENT_BYTES_MAX % SEGMENT_ALIGN == 0);
 const _: () = assert!(STRIPE_BYTES_MIN % SEGMENT_ALIGN == 0);
 const _: () = assert!(STRIPE_BYTES_MIN <= SEGMENT_BYTES_MAX);
 const _: () = assert!(CREDIT_LINES_MAX * CREDIT_BYTES == 64);
+const _: () = assert!(EAGER_BYTES_MAX % 8 == 0 && EAGER_BYTES_MAX < STRIPE_BYTES_MIN as usize);
 const _: () = assert!(SHARES_MAX <= PATHS_MAX && SHARES_MAX < SEGMENTS_MAX);
 // Products of a cut: bytes times the sum of all weights.
 const _: () = assert!(

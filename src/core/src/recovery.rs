@@ -29,6 +29,9 @@ pub struct Answer {
     /// Whether the receiver's own queue pair is in the error state and drained. An answer that
     /// says no may be followed by one that says yes.
     pub is_fenced: bool,
+    /// Eager messages that the receiver has given to receives; it takes none of this generation
+    /// any more.
+    pub eager: u64,
     /// Oldest message that is not complete at the receiver.
     pub first: Seq,
     /// How many entries of `arrived` count; messages behind them have no segment there.
@@ -60,6 +63,7 @@ impl core::fmt::Debug for Answer {
             .field("path", &self.path)
             .field("generation", &self.generation)
             .field("is_fenced", &self.is_fenced)
+            .field("eager", &self.eager)
             .field("first", &self.first)
             .field("arrived", &&self.arrived[..count])
             .finish()

@@ -46,6 +46,11 @@ impl Message {
         self.segments > 0 && self.arrived == u64::MAX >> (u64::BITS - u32::from(self.segments))
     }
 
+    /// Completes a message that came whole, ahead of its credit.
+    pub(super) fn complete(&mut self, bytes: u32) {
+        (self.segments, self.arrived, self.bytes) = (1, 1, bytes);
+    }
+
     /// Segments that have arrived, one bit each.
     pub(super) fn arrived(&self) -> u64 {
         self.arrived

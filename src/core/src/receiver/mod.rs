@@ -1,5 +1,6 @@
 //! The receiving side of a connection.
 
+mod eager;
 mod message;
 mod recovery;
 #[cfg(test)]
@@ -16,10 +17,11 @@ use crate::paths::{Condition, PathTable};
 use crate::time::{Clock, Time};
 use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
+use eager::Eager;
 use message::{Message, Messages, Progress};
 pub use values::{
-    Arrival, ReceiveBuffer, ReceiverBody, ReceiverConfig, ReceiverSnapshot, ReceiverStatistics,
-    ReceiverWrite,
+    Arrival, EagerCopy, ReceiveBuffer, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
+    ReceiverStatistics, ReceiverWrite,
 };
 
 /// The receiving side of one connection.
@@ -48,6 +50,12 @@ pub struct Receiver {
     confirmed: Seq,
     /// The counter is to be written even if it has not grown.
     counter_due: bool,
+    /// The message that came ahead of its credit and has not found its receive.
+    eager: Option<Eager>,
+    /// Eager messages that were given to receives.
+    eager_count: u64,
+    /// The last of these, while the sender may not know its credit.
+    held: Option<Seq>,
     statistics: ReceiverStatistics,
 }
 
@@ -66,6 +74,9 @@ impl Receiver {
             opened: Seq(0),
             confirmed: Seq(0),
             counter_due: false,
+            eager: None,
+            eager_count: 0,
+            held: None,
             statistics: ReceiverStatistics::default(),
         }
     }
@@ -145,6 +156,7 @@ impl Receiver {
             return Err(ProtocolError::SegmentTooLarge(bytes));
         }
         let seq = self.open_message(immediate.seq)?;
+        self.note_credited(seq);
         match self.messages.get_mut(seq).mark(immediate, bytes)? {
             Progress::Duplicate => {
                 self.statistics.duplicates += 1;
@@ -152,13 +164,15 @@ impl Receiver {
             }
             Progress::Partial => Ok(Arrival::Segment(seq)),
             Progress::Complete => {
-                while self.delivered < self.opened
-                    && self.messages.get(self.delivered).is_complete()
-                {
-                    self.delivered = self.delivered.plus(1);
-                }
+                self.advance_delivered();
                 Ok(Arrival::Delivered(seq))
             }
+        }
+    }
+
+    fn advance_delivered(&mut self) {
+        while self.delivered < self.opened && self.messages.get(self.delivered).is_complete() {
+            self.delivered = self.delivered.plus(1);
         }
     }
 
@@ -200,7 +214,7 @@ impl Receiver {
                 work,
                 path,
                 generation,
-                signaled,
+                signaled: signaled || self.held.is_some(),
                 body,
             });
         }
@@ -215,7 +229,7 @@ impl Receiver {
                 work,
                 path,
                 generation,
-                signaled,
+                signaled: signaled || self.held.is_some(),
                 body,
             });
         }
@@ -250,7 +264,9 @@ impl Receiver {
     pub fn resend_all(&mut self, path: PathId, generation: Generation) {
         if self.paths.accepts(path, generation) {
             self.credit_path = Some(path);
-            self.credited = self.delivered;
+            self.credited = self
+                .held
+                .map_or(self.delivered, |held| held.min(self.delivered));
             self.counter_due = true;
         }
     }
@@ -298,10 +314,17 @@ impl Receiver {
             }
             self.messages.get_mut(seq).is_released = true;
         }
-        while self.oldest < self.delivered && self.messages.get(self.oldest).is_released {
+        self.advance_oldest();
+        Ok(())
+    }
+
+    fn advance_oldest(&mut self) {
+        while self.oldest < self.delivered
+            && self.messages.get(self.oldest).is_released
+            && self.held != Some(self.oldest)
+        {
             self.oldest = self.oldest.plus(1);
         }
-        Ok(())
     }
 
     /// Messages delivered without a gap.

@@ -60,6 +60,7 @@ impl Receiver {
                 true
             }
             Some(Condition::Failed) => {
+                self.drop_eager(path);
                 self.paths.retire(path, generation);
                 self.fenced = self.fenced & !bit | u16::from(is_fenced) << path.index();
                 true
@@ -89,6 +90,7 @@ impl Receiver {
             path,
             generation,
             is_fenced,
+            eager: self.eager_count,
             first: self.delivered,
             count: 0,
             arrived: [0; WINDOW],
@@ -108,8 +110,14 @@ impl Receiver {
     pub fn work(&self, path: PathId) -> Work {
         let is_credit_path = self.credit_path == Some(path);
         let completed = self.paths.get(path).map_or(0, |state| state.completed());
+        // Nothing else shows that the credit of an eager message does not arrive.
+        let is_unsure = self.held.is_some()
+            && self
+                .paths
+                .get(path)
+                .is_some_and(|state| state.outstanding() > 0);
         Work {
-            is_waiting: is_credit_path && self.is_waiting(),
+            is_waiting: is_credit_path && (self.is_waiting() || is_unsure),
             progress: completed + self.delivered.0,
             bytes: 0,
         }

@@ -23,6 +23,24 @@ pub struct ReceiveBuffer {
     pub tag: i32,
 }
 
+/// A message that came ahead of its credit and has found its receive: copy the first `bytes` of
+/// its payload to `address`, in ascending order and aligned words whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EagerCopy {
+    /// Path in whose slot it lies.
+    pub path: PathId,
+    /// The message.
+    pub seq: Seq,
+    /// Region of the buffer.
+    pub region: RegionId,
+    /// Address of the buffer in this process.
+    pub address: u64,
+    /// Bytes that came: where the payload begins in its slot.
+    pub payload: u32,
+    /// Bytes to copy.
+    pub bytes: u32,
+}
+
 /// What a segment did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -97,6 +115,8 @@ pub struct ReceiverStatistics {
     pub duplicates: u64,
     /// Completions from generations that are over.
     pub stale_completions: u64,
+    /// Messages that came ahead of their credit.
+    pub eager_receives: u64,
 }
 
 /// State of a [`crate::Receiver`]: everything below a mark is so.

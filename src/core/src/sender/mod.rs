@@ -1,5 +1,6 @@
 //! The sending side of a connection.
 
+mod eager;
 mod message;
 mod recovery;
 #[cfg(test)]
@@ -15,10 +16,12 @@ use crate::segment::{Cut, Segment, SegmentSize};
 use crate::time::{Clock, Time};
 use crate::wire::credit::{Credit, CreditError};
 use crate::wire::immediate::Immediate;
+use eager::Eager;
 use message::{Message, Messages, Stage};
 use recovery::Closing;
 pub use values::{
-    Match, SegmentWrite, SendStatus, SenderConfig, SenderSnapshot, SenderStatistics, Truncation,
+    EagerWrite, Match, SegmentWrite, SendStatus, SenderConfig, SenderSnapshot, SenderStatistics,
+    Truncation,
 };
 
 /// Where a path stands in the list of segments: everything before has been posted there.
@@ -62,6 +65,10 @@ pub struct Sender {
     /// Sends matched in the oldest group that still lacks some.
     matched: u8,
     truncation: Option<Truncation>,
+    /// The send that went ahead of its credit, until it is released.
+    eager: Option<Eager>,
+    /// Eager messages that the receiver has, or may still get.
+    eager_count: u64,
     statistics: SenderStatistics,
 }
 
@@ -85,6 +92,8 @@ impl Sender {
             credited: Seq(0),
             matched: 0,
             truncation: None,
+            eager: None,
+            eager_count: 0,
             statistics: SenderStatistics::default(),
         })
     }
@@ -144,6 +153,7 @@ impl Sender {
         let message = self.messages.get_mut(seq);
         (message.stage, message.credit) = (Stage::Offered, credit);
         self.credited = seq.plus(1);
+        self.bind_eager();
         Ok(true)
     }
 
@@ -170,6 +180,12 @@ impl Sender {
     /// The message that a send with `tag` would become, if its credit is there. Ask before
     /// [`Sender::submit_send`] to see whether the keys of the region are known.
     pub fn matching(&self, tag: i32) -> Option<Match> {
+        // Sends of a tag keep their order.
+        let is_overtaking = self.unbound_eager().is_some_and(|eager| eager.tag == tag);
+        if is_overtaking { None } else { self.find(tag) }
+    }
+
+    fn find(&self, tag: i32) -> Option<Match> {
         let group = self.messages.get(self.filled);
         let known = self
             .credited
@@ -205,12 +221,26 @@ impl Sender {
         if local.1.checked_add(bytes).is_none() {
             return Err(ProtocolError::AddressOverflow);
         }
-        let Some(Match { seq, capacity, .. }) = self.matching(tag) else {
+        let Some(matched) = self.matching(tag) else {
             return Ok(None);
         };
         // Not more than message_bytes_max, a u32.
-        let given = bytes.min(u64::from(capacity)) as u32;
+        let given = bytes.min(u64::from(matched.capacity)) as u32;
         let cut = Cut::new(given, route, self.segment_size)?;
+        self.fill(matched.seq, now, local, bytes, (given, cut));
+        self.bind_eager();
+        Ok(Some(matched.seq))
+    }
+
+    /// Gives the credit of `seq` to a send of `bytes`, of which `given` find room.
+    fn fill(
+        &mut self,
+        seq: Seq,
+        now: Time,
+        local: (RegionId, u64),
+        bytes: u64,
+        (given, cut): (u32, Cut),
+    ) {
         let message = self.messages.get_mut(seq);
         message.stage = Stage::Submitted;
         (message.local_region, message.local_offset) = local;
@@ -228,7 +258,6 @@ impl Sender {
                 given,
             });
         }
-        Ok(Some(seq))
     }
 
     /// A group is filled, and may go out, when each of its receives has its send (PROTOCOL R7).
@@ -350,7 +379,7 @@ impl Sender {
             return Ok(());
         }
         self.check_count(delivered)?;
-        self.delivered = self.delivered.max(Seq(delivered));
+        self.confirm(Seq(delivered));
         Ok(())
     }
 
@@ -394,7 +423,7 @@ impl Sender {
 
     /// Whether sends were submitted that are not delivered.
     pub fn is_busy(&self) -> bool {
-        self.delivered < self.filled || self.matched > 0
+        self.delivered < self.filled || self.matched > 0 || self.unbound_eager().is_some()
     }
 
     /// State for people.
@@ -408,7 +437,9 @@ impl Sender {
             filled: self.filled,
             credited: self.credited,
             matched: self.matched,
-            waiting_since: pending.then_some(waiting.submitted),
+            waiting_since: pending
+                .then_some(waiting.submitted)
+                .or_else(|| self.unbound_eager().map(|eager| eager.submitted)),
             unfenced: self.unfenced,
             paths: self.paths.snapshot(),
             statistics: self.statistics,

@@ -95,12 +95,16 @@ impl Sender {
         let is_news = !closing.is_answered || (answer.is_fenced && !closing.is_fenced);
         if !closing.is_answered {
             self.check_answer(answer)?;
-            for seq in (self.delivered.0..self.filled.0).map(Seq) {
+            for seq in (self.delivered.0..self.credited.0).map(Seq) {
                 let message = self.messages.get_mut(seq);
+                if message.stage != Stage::Submitted {
+                    continue;
+                }
                 message.arrived |= answer.arrived(seq) & message.on_path(answer.path);
                 message.arrived &= message.posted;
             }
-            self.delivered = self.delivered.max(answer.first);
+            self.settle_eager(answer);
+            self.confirm(answer.first);
         }
         closing.is_answered = true;
         closing.is_fenced |= answer.is_fenced;
@@ -132,16 +136,23 @@ impl Sender {
     /// delivered, whichever paths are left.
     pub fn handle_goodbye(&mut self, delivered: u64) -> Result<(), ProtocolError> {
         self.check_count(delivered)?;
-        self.delivered = self.delivered.max(Seq(delivered));
+        self.confirm(Seq(delivered));
+        self.confirm_unbound(delivered);
         Ok(())
     }
 
-    fn closing_of(&self, path: PathId, generation: Generation) -> Option<Closing> {
+    /// The receiver has all messages before `first`. A count may run ahead of the credit of an
+    /// eager message, by one; what lies beyond the credits is taken when they are there.
+    pub(super) fn confirm(&mut self, first: Seq) {
+        self.delivered = self.delivered.max(first.min(self.posted));
+    }
+
+    pub(super) fn closing_of(&self, path: PathId, generation: Generation) -> Option<Closing> {
         self.closing[path.index()].filter(|closing| closing.generation == generation)
     }
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
-        let posted = self.posted.0;
+        let posted = self.posted.0 + u64::from(self.unbound_eager().is_some());
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
@@ -154,13 +165,17 @@ impl Sender {
     /// No peer may claim what was never posted (PROTOCOL R18).
     fn check_answer(&self, answer: &Answer) -> Result<(), ProtocolError> {
         self.check_count(answer.first.0)?;
+        // The receiver may have given an eager message to a receive whose credit is not here yet.
+        let mut eager = u64::from(self.unbound_eager().is_some());
         for index in 0..u64::from(answer.count) {
             let seq = answer.first.plus(index);
             let claimed = answer.arrived(seq);
             let posted = if seq < self.delivered {
                 u64::MAX
-            } else if seq < self.filled {
+            } else if self.is_submitted(seq) {
                 self.messages.get(seq).posted
+            } else if claimed == 1 {
+                core::mem::take(&mut eager)
             } else {
                 0
             };
@@ -194,9 +209,9 @@ impl Sender {
             progress: completed,
             bytes: 0,
         };
-        for seq in (self.delivered.0..self.filled.0).map(Seq) {
+        for seq in (self.delivered.0..self.credited.0).map(Seq) {
             let message = self.messages.get(seq);
-            if message.held & bit == 0 {
+            if message.stage != Stage::Submitted || message.held & bit == 0 {
                 continue;
             }
             if !work.is_waiting {
@@ -213,7 +228,7 @@ impl Sender {
     pub fn is_waiting_for_fence(&self, path: PathId) -> bool {
         let bit = 1 << path.index();
         !self.is_settled(path)
-            && (self.oldest.0..self.filled.0).map(Seq).any(|seq| {
+            && (self.oldest.0..self.credited.0).map(Seq).any(|seq| {
                 let message = self.messages.get(seq);
                 message.stage == Stage::Submitted && message.held & bit != 0
             })
@@ -230,8 +245,11 @@ impl Sender {
             return;
         }
         self.closing[place] = None;
-        for seq in (self.delivered.0..self.filled.0).map(Seq) {
+        for seq in (self.delivered.0..self.credited.0).map(Seq) {
             let message = self.messages.get_mut(seq);
+            if message.stage != Stage::Submitted {
+                continue;
+            }
             let lacking = message.posted & !message.arrived & message.on_path(path);
             if lacking == 0 {
                 continue;

@@ -232,6 +232,7 @@ fn answer(
         path,
         generation,
         is_fenced,
+        eager: 0,
         first: Seq(first),
         count: bits.len() as u16,
         arrived,

@@ -1,7 +1,7 @@
 //! What goes in and out of the sender.
 
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkId};
-use crate::limits::{PATHS_MAX, SEGMENT_BYTES_MAX};
+use crate::limits::{EAGER_HEAD_BYTES, PATHS_MAX, SEGMENT_BYTES_MAX};
 use crate::paths::PathSnapshot;
 use crate::time::Time;
 
@@ -58,6 +58,24 @@ pub struct SegmentWrite {
     pub signaled: bool,
 }
 
+/// One RDMA write without immediate into a slot of the receiver: a copy of a small message, padded
+/// to 8 bytes, and its head behind it ([`crate::wire::eager`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EagerWrite {
+    /// Comes back in the completion.
+    pub work: WorkId,
+    /// Path to post on.
+    pub path: PathId,
+    /// Generation of the path that it belongs to, and to no other.
+    pub generation: Generation,
+    /// Payload; may be 0.
+    pub bytes: u32,
+    /// What follows the payload, at the end of the slot.
+    pub head: [u8; EAGER_HEAD_BYTES],
+    /// Whether its success must yield a completion.
+    pub signaled: bool,
+}
+
 /// How a send stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStatus {
@@ -102,6 +120,10 @@ pub struct SenderStatistics {
     pub moved_segments: u64,
     /// Answers that said nothing new.
     pub stale_answers: u64,
+    /// Sends that went ahead of their credit.
+    pub eager_sends: u64,
+    /// Of those, sent once more in the ordinary way because they were lost with their path.
+    pub eager_lost: u64,
 }
 
 /// State of a [`crate::Sender`]: everything below a mark is so.

@@ -3,6 +3,7 @@
 mod bytes;
 mod codec;
 pub mod credit;
+pub mod eager;
 pub mod frame;
 pub mod greeting;
 pub mod handle;

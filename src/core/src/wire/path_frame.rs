@@ -15,7 +15,7 @@ use crate::recovery::Answer;
 /// Bytes of a queue pair's address, opaque to everybody but the device.
 pub const QUEUE_PAIR_ADDRESS_BYTES: usize = 64;
 /// Bytes of the largest encoded [`PathFrame`]: a full answer.
-pub const PATH_FRAME_BYTES_MAX: usize = 5 + 1 + 8 + 2 + 8 * WINDOW;
+pub const PATH_FRAME_BYTES_MAX: usize = 5 + 1 + 8 + 8 + 2 + 8 * WINDOW;
 
 const FENCE: u8 = 32;
 const ANSWER: u8 = 33;
@@ -31,9 +31,10 @@ const GOODBYE: u8 = 39;
 pub struct Endpoint {
     /// Address of the queue pair.
     pub queue_pair: [u8; QUEUE_PAIR_ADDRESS_BYTES],
-    /// Address of this generation's credit ring and counter word; 0 from the receiver.
+    /// Address of the memory of this generation that the other end writes to: credit ring and
+    /// counter word from the sender, the eager slot from the receiver.
     pub ring_address: u64,
-    /// Remote key of the ring; 0 from the receiver.
+    /// Its remote key.
     pub ring_rkey: u32,
 }
 
@@ -126,6 +127,7 @@ impl Writer<'_> {
         let count = usize::from(answer.count).min(WINDOW);
         self.path(answer.path, answer.generation);
         self.put(&[u8::from(answer.is_fenced)]);
+        self.put(&answer.eager.to_le_bytes());
         self.put(&answer.first.0.to_le_bytes());
         self.put(&(count as u16).to_le_bytes());
         for bits in &answer.arrived[..count] {
@@ -150,7 +152,7 @@ impl PathFrame {
     }
 
     /// Writes the body and returns its bytes. Flags are bytes of 0 or 1; an answer is followed by
-    /// its first message u64, its count u16 and one u64 for each; an endpoint is address, ring
+    /// its eager count u64, its first message u64, its count u16 and one u64 for each; an endpoint is address, ring
     /// address u64, key u32.
     pub fn encode(&self, out: &mut [u8; PATH_FRAME_BYTES_MAX]) -> usize {
         let mut writer = Writer { bytes: out, len: 0 };
@@ -257,6 +259,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<Endpoint> {
 fn read_answer(reader: &mut Reader<'_>) -> Option<Answer> {
     let (path, generation) = read_path(reader)?;
     let is_fenced = read_flag(reader)?;
+    let eager = reader.u64()?;
     let first = Seq(reader.u64()?);
     let count = reader.u16()?;
     let mut arrived = [0; WINDOW];
@@ -267,6 +270,7 @@ fn read_answer(reader: &mut Reader<'_>) -> Option<Answer> {
         path,
         generation,
         is_fenced,
+        eager,
         first,
         count,
         arrived,
@@ -302,6 +306,7 @@ mod tests {
                         path,
                         generation,
                         is_fenced: flag,
+                        eager: count / 2,
                         first: Seq(count),
                         count: bits.len() as u16,
                         arrived,
