@@ -6,12 +6,15 @@ use r2ccl_core::limits::CREDIT_RING_BYTES;
 use r2ccl_core::{Generation, PathId, Seq};
 
 use crate::check::Postings;
+use crate::eager::Copying;
 use crate::fabric::NicId;
 use crate::memory::BufferId;
 use crate::nic::QpId;
 use crate::plan::Plan;
 use crate::ports::{ReceiveEnd, SendEnd};
 use crate::queue::Nanos;
+use crate::slot::Slot;
+use crate::world::Event;
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,8 @@ pub struct Held {
     pub generation: Generation,
     /// The queue pair.
     pub qp: QpId,
+    /// Where the other end takes small writes: the number of its mailbox or slot.
+    pub remote: u64,
     /// The core waits for its fence.
     pub fence_wanted: bool,
 }
@@ -114,7 +119,9 @@ pub struct OpenReceive {
 #[derive(Clone, Copy, Debug)]
 pub struct OpenSend {
     /// The message.
-    pub seq: Seq,
+    pub message: usize,
+    /// It went ahead of its credit.
+    pub is_eager: bool,
     /// Its source.
     pub buffer: BufferId,
 }
@@ -152,10 +159,22 @@ pub struct Connection {
     pub sending: (usize, usize),
     /// The sending user rests until then.
     pub rest_until: Nanos,
+    /// What a message ahead of its credit is copied to before it is posted.
+    pub staging: Option<BufferId>,
     /// Since when the next send has had no credit.
     pub starved_since: Option<Nanos>,
     /// Next group to receive.
     pub receiving: usize,
+    /// The receiving user rests until then.
+    pub receive_rest_until: Nanos,
+    /// The copy of a message that came ahead of its credit.
+    pub copying: Option<Copying>,
+    /// What has to wait until the receiver has copied.
+    pub deferred: Vec<Event>,
+    /// The last message taken from a slot that has found no receive; for the bug that keeps it.
+    pub kept: Option<Slot>,
+    /// Credits before this one were written once.
+    pub credited: Seq,
     /// Open receives, oldest first.
     pub open_receives: VecDeque<OpenReceive>,
     /// Open sends.

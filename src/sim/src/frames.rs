@@ -44,6 +44,8 @@ impl World {
     fn spoil(&self, answer: &mut Answer) {
         match self.bug {
             Some(Bug::AnswerClaimsFence) => answer.is_fenced = true,
+            Some(Bug::AnswerForgetsEager) => answer.eager = 0,
+            Some(Bug::AnswerClaimsEager) => answer.eager = u64::MAX,
             Some(Bug::AnswerForgets) => answer.arrived = [0; WINDOW],
             Some(Bug::AnswerClaimsArrival) => {
                 for bits in &mut answer.arrived[..usize::from(answer.count)] {

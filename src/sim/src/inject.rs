@@ -1,10 +1,11 @@
 //! Faults strike and end.
 
+use crate::connection::Side;
 use crate::fabric::NicId;
 use crate::fault::{Kind, When};
 use crate::nic::{QpId, State, Status};
-use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
-use crate::world::{Event, Hint, World};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use crate::world::{EndId, Event, Hint, World};
 
 impl World {
     /// Lets the faults that wait for a time wait for it.
@@ -294,5 +295,54 @@ impl World {
             }
             self.wake_host(host);
         }
+    }
+
+    /// A process dies: its queue pairs are silent, and its peers hear of it.
+    pub(crate) fn kill(&mut self, host: usize) {
+        self.hosts[host].alive = false;
+        for qp in 0..self.nics.qps.len() {
+            let end = self.owners[qp].end;
+            if self.connections[end.connection].host(end.side) == host {
+                self.nics.lose(qp, self.queue.now());
+            }
+        }
+        for connection in 0..self.connections.len() {
+            for side in [Side::Sender, Side::Receiver] {
+                if self.connections[connection].host(side) == host {
+                    self.connections[connection].excuse();
+                    let other = EndId {
+                        connection,
+                        side: side.other(),
+                    };
+                    let delay = self.random.magnitude(MICROSECOND, SECOND);
+                    self.queue.after(delay, Event::PeerGone(other));
+                }
+            }
+        }
+    }
+
+    /// A user aborts: all queue pairs of the end go to error, and when they are drained its memory
+    /// is deregistered.
+    pub(crate) fn abort(&mut self, connection: usize, at_sender: bool) {
+        let side = if at_sender {
+            Side::Sender
+        } else {
+            Side::Receiver
+        };
+        let end = EndId { connection, side };
+        let now = self.queue.now();
+        self.connections[connection].excuse();
+        for qp in 0..self.nics.qps.len() {
+            if self.owners[qp].end == end && self.nics.qps[qp].state == State::Ready {
+                self.nics.fail(qp, Status::Flushed, now);
+            }
+        }
+        self.close_memory(end);
+        let other = EndId {
+            connection,
+            side: side.other(),
+        };
+        let delay = self.random.magnitude(MICROSECOND, SECOND);
+        self.queue.after(delay, Event::PeerGone(other));
     }
 }

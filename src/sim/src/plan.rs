@@ -20,6 +20,8 @@ pub struct Message {
     pub tag: i32,
     /// What it carries.
     pub content: Content,
+    /// It may go ahead of its credit.
+    pub may_be_eager: bool,
 }
 
 impl Message {
@@ -51,6 +53,8 @@ pub struct Plan {
     pub depth: usize,
     /// Rest of the sending user between two requests, at the most.
     pub rest: Nanos,
+    /// The same for the receiving user.
+    pub receive_rest: Nanos,
     /// Largest segment.
     pub segment_bytes: u32,
     /// The data are polled by a GPU.
@@ -65,6 +69,7 @@ impl Plan {
             capacity: bytes,
             tag: 0,
             content: Content(number),
+            may_be_eager: true,
         };
         let group = |first| Group {
             first,
@@ -76,6 +81,7 @@ impl Plan {
             groups: vec![group(0), group(1)],
             depth: 2,
             rest: 0,
+            receive_rest: 0,
             segment_bytes: 64 << 10,
             polled: false,
         }
@@ -85,12 +91,15 @@ impl Plan {
     pub fn new(index: usize, random: &mut Random) -> Self {
         let grouped = random.percent(30);
         let large = random.pick(&[0, 5, 20, 40]);
+        // Never, sometimes, always.
+        let eager = random.pick(&[0, 50, 100]);
         let count = MESSAGES_MIN + random.index(64);
         let mut plan = Self {
             messages: Vec::with_capacity(count + 8),
             groups: Vec::with_capacity(count),
             depth: random.between(1, 24) as usize,
             rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
+            receive_rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
             segment_bytes: random.pick(&[64 << 10, 128 << 10, 16 << 20]),
             polled: random.percent(50),
         };
@@ -110,6 +119,7 @@ impl Plan {
                     capacity,
                     tag: member as i32,
                     content: Content((index as u64) << 24 | number),
+                    may_be_eager: random.percent(eager),
                 });
             }
             let turn = random.index(members as usize);

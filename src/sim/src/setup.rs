@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use r2ccl_core::{EndConfig, Generation, Routing};
+use r2ccl_core::{EndConfig, Generation, Routing, Seq};
 
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
@@ -40,8 +40,14 @@ impl World {
             plan,
             sending: (0, 0),
             rest_until: 0,
+            staging: None,
             starved_since: None,
             receiving: 0,
+            receive_rest_until: 0,
+            copying: None,
+            deferred: Vec::new(),
+            kept: None,
+            credited: Seq(0),
             open_receives: VecDeque::new(),
             open_sends: Vec::new(),
             free_buffers: Vec::new(),
@@ -65,8 +71,13 @@ impl World {
                 )
                 .qp
             });
-            self.nics.qps[one].peer = Some(two);
-            self.nics.qps[two].peer = Some(one);
+            for (side, qp, peer) in [(Side::Sender, one, two), (Side::Receiver, two, one)] {
+                let end = EndId {
+                    connection: index,
+                    side,
+                };
+                self.join(end, qp, peer, self.owners[peer].memory as u64);
+            }
         }
         for side in [Side::Sender, Side::Receiver] {
             self.wake_at(

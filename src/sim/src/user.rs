@@ -6,7 +6,7 @@ use crate::bug::Bug;
 use crate::check::Class;
 use crate::connection::{OpenReceive, OpenSend, PathNics, Side};
 use crate::fabric::NicId;
-use crate::memory::{Content, Expected, address};
+use crate::memory::{BufferId, Content, Expected, address};
 use crate::nic::State;
 use crate::plan::BYTES_MAX;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
@@ -51,7 +51,7 @@ impl World {
     fn read_mailboxes(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         for held in &connection.ends[Side::Sender as usize].held {
-            let mailbox = &self.mailboxes[self.owners[held.qp].mailbox];
+            let mailbox = &self.mailboxes[self.owners[held.qp].memory];
             let sender = connection.sender.half_mut();
             while let Some((slot, _)) = sender.expected_credit() {
                 let line = mailbox.line(slot);
@@ -75,10 +75,7 @@ impl World {
     fn trust_acknowledgements(&mut self, index: usize) {
         let connection = &self.connections[index];
         for open in &connection.open_sends {
-            if connection
-                .postings
-                .are_accepted(&self.nics, open.seq.0 as usize)
-            {
+            if connection.postings.are_accepted(&self.nics, open.message) {
                 self.memory.fill(open.buffer, Content::POISON);
             }
         }
@@ -93,15 +90,28 @@ impl World {
         while position < self.connections[index].open_sends.len() {
             let connection = &mut self.connections[index];
             let open = connection.open_sends[position];
-            let SendStatus::Delivered { bytes } = connection.sender.half().status(open.seq) else {
+            let message = open.message;
+            let sender = connection.sender.half();
+            let status = if open.is_eager {
+                sender.eager_status()
+            } else {
+                sender.status(Seq(message as u64))
+            };
+            let SendStatus::Delivered { bytes } = status else {
                 position += 1;
                 continue;
             };
-            let message = open.seq.0 as usize;
             let expected = connection.plan.messages[message].delivered();
             let result = connection.postings.done(&self.nics, now, message);
+            let result = result.and(connection.check_delivered(&self.memory, message));
             connection.open_sends.swap_remove(position);
-            let released = connection.sender.half_mut().release(open.seq);
+            let released = if open.is_eager {
+                connection.release_eager(&mut self.memory, message)
+            } else {
+                let seq = Seq(message as u64);
+                let released = connection.sender.half_mut().release(seq);
+                released.map_err(|error| error.to_string())
+            };
             connection.sent += 1;
             connection.free_sources.push(open.buffer);
             // The user writes something else at once.
@@ -110,7 +120,9 @@ impl World {
                 self.fail(Class::Safety, format!("sender of {index}: {text}"));
             }
             if u64::from(bytes) != expected || released.is_err() {
-                let text = format!("send {message} of {index} done with {bytes} of {expected}");
+                let text = format!(
+                    "send {message} of {index} done with {bytes} of {expected}: {released:?}"
+                );
                 self.fail(Class::Safety, text);
             }
         }
@@ -149,12 +161,17 @@ impl World {
             {
                 Ok(Some(seq)) => {
                     self.memory.fill(buffer, plan.content);
-                    connection.open_sends.push(OpenSend { seq, buffer });
-                    connection.starved_since = None;
-                    self.sent_one(index, seq, message);
+                    if seq.0 as usize != message {
+                        let text = format!("send {message} of {index} became message {}", seq.0);
+                        return self.fail(Class::Safety, text);
+                    }
+                    self.sent_one(index, (message, buffer), false);
+                }
+                Ok(None) if self.send_eager(index, message, buffer) => {
+                    self.sent_one(index, (message, buffer), true);
                 }
                 Ok(None) => {
-                    connection.free_sources.push(buffer);
+                    self.connections[index].free_sources.push(buffer);
                     return self.starve(index);
                 }
                 Err(error) => {
@@ -180,9 +197,15 @@ impl World {
         self.wake_at(end, since.max(now) + STARVED);
     }
 
-    fn sent_one(&mut self, index: usize, seq: Seq, message: usize) {
+    fn sent_one(&mut self, index: usize, (message, buffer): (usize, BufferId), is_eager: bool) {
         let now = self.queue.now();
         let connection = &mut self.connections[index];
+        connection.open_sends.push(OpenSend {
+            message,
+            is_eager,
+            buffer,
+        });
+        connection.starved_since = None;
         let (group, member) = connection.sending;
         if member + 1 < connection.plan.groups[group].count {
             connection.sending = (group, member + 1);
@@ -190,16 +213,18 @@ impl World {
             connection.sending = (group + 1, 0);
             connection.rest_until = now + self.random.below(connection.plan.rest + 1);
         }
-        if seq.0 as usize != message {
-            let text = format!("send {message} of {index} became message {}", seq.0);
-            self.fail(Class::Safety, text);
-        }
     }
 
-    /// What the receiving user does in one call: see what is done, open what comes next.
+    /// What the receiving user does in one call: see what is done, open what comes next, and take
+    /// what came ahead of its credit.
     pub(crate) fn progress_receiver(&mut self, index: usize) {
-        self.finish_receives(index);
-        self.start_receives(index);
+        while self.connections[index].copying.is_none() {
+            self.finish_receives(index);
+            let is_given = self.start_receives(index) || self.take_eager(index);
+            if !is_given {
+                return;
+            }
+        }
     }
 
     fn finish_receives(&mut self, index: usize) {
@@ -236,15 +261,25 @@ impl World {
         }
     }
 
-    fn start_receives(&mut self, index: usize) {
-        let time = self.time();
+    /// True: a message that was taken from a slot has found its receive.
+    fn start_receives(&mut self, index: usize) -> bool {
+        let (time, now) = (self.time(), self.queue.now());
         loop {
             let connection = &mut self.connections[index];
             let Some(&group) = connection.plan.groups.get(connection.receiving) else {
-                return;
+                return false;
             };
             if connection.open_receives.len() >= connection.plan.depth {
-                return;
+                return false;
+            }
+            if connection.receive_rest_until > now {
+                let at = connection.receive_rest_until;
+                let end = EndId {
+                    connection: index,
+                    side: Side::Receiver,
+                };
+                self.wake_at(end, at);
+                return false;
             }
             let mut buffers = [0; 8];
             let empty = ReceiveBuffer {
@@ -281,16 +316,22 @@ impl World {
                         buffers,
                     };
                     connection.open_receives.push_back(open);
+                    let rest = self.random.below(connection.plan.receive_rest + 1);
+                    connection.receive_rest_until = now + rest;
                     self.opened(index, group.first, &buffers[..group.count]);
+                    if self.give_eager(index) {
+                        return true;
+                    }
                 }
                 Ok(None) => {
                     connection
                         .free_buffers
                         .extend_from_slice(&buffers[..group.count]);
-                    return;
+                    return false;
                 }
                 Err(error) => {
-                    return self.fail(Class::Safety, format!("post_recv of {index}: {error}"));
+                    self.fail(Class::Safety, format!("post_recv of {index}: {error}"));
+                    return false;
                 }
             }
         }
@@ -331,6 +372,7 @@ impl World {
     /// accepted lands before the deregistration returns.
     pub(crate) fn close_memory(&mut self, end: EndId) {
         self.state(end).failed.get_or_insert("closed".into());
+        self.connections[end.connection].copying = None;
         let held = self.state(end).held.clone();
         let drained = held
             .iter()

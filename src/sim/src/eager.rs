@@ -1,0 +1,372 @@
+//! Small messages that go ahead of their credit: what the users at both ends do with them.
+//!
+//! The sender copies such a message to a staging buffer, from which its NIC reads. It lands in a
+//! slot of the receiver's, one for each generation of a path, with its head behind it. The
+//! receiver looks at the heads, and copies what has found its receive, line by line while time
+//! passes; until that is done nothing else happens at this end.
+
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_LINES_MAX};
+use r2ccl_core::{Condition, EagerCopy, EagerWrite, RegionId, Seq};
+
+use crate::bug::Bug;
+use crate::check::Class;
+use crate::connection::{Connection, Side};
+use crate::memory::{BufferId, Content, LINE_BYTES, Memory, Payload, address, lines};
+use crate::nic::{Body, Packet, Work};
+use crate::queue::{MICROSECOND, Nanos};
+use crate::world::{EndId, Event, World};
+
+/// Lines that are copied without a pause, at the most.
+const BURST: usize = 8;
+
+/// Bytes of credit lines, as many of them as count, for an offset of the ring.
+type Lines = (usize, [u8; CREDIT_BYTES * CREDIT_LINES_MAX], usize);
+
+/// A copy from a slot to a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Copying {
+    copy: EagerCopy,
+    slot: usize,
+    /// The next line.
+    line: u64,
+    /// Pause after each burst.
+    pause: Nanos,
+}
+
+/// What became of messages that went ahead of their credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EagerCounts {
+    /// They were sent so.
+    pub sent: u64,
+    /// The receiver took them from their slot before their receive was opened.
+    pub before: u64,
+    /// The same, after it was opened.
+    pub after: u64,
+    /// They were lost with their path and sent once more in the ordinary way.
+    pub lost: u64,
+    /// Writes to slots that landed when their generation was over at the receiver.
+    pub late: u64,
+}
+
+impl EagerCounts {
+    /// Adds those of another world.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.before += other.before;
+        self.after += other.after;
+        self.lost += other.lost;
+        self.late += other.late;
+    }
+}
+
+impl Connection {
+    /// A send was reported done: then all its bytes are at the receiver.
+    pub fn check_delivered(&self, memory: &Memory, message: usize) -> Result<(), String> {
+        if message as u64 >= self.receiver.half().opened() {
+            return Err(format!("message {message} was done before its receive"));
+        }
+        let open = self.open_receives.iter().find_map(|open| {
+            let member = message.checked_sub(open.first.0 as usize)?;
+            (member < open.count).then(|| open.buffers[member])
+        });
+        if open.is_some_and(|buffer| !memory.is_whole(buffer)) {
+            return Err(format!("message {message} was done before it had arrived"));
+        }
+        Ok(())
+    }
+
+    /// The send that went ahead of its credit is done: it has become the message that it was meant
+    /// to be.
+    pub fn release_eager(&mut self, memory: &mut Memory, message: usize) -> Result<(), String> {
+        let sender = self.sender.half_mut();
+        let seq = sender.eager_seq();
+        if seq != Some(Seq(message as u64)) {
+            return Err(format!("it became message {seq:?}"));
+        }
+        if let Some(staging) = self.staging {
+            memory.fill(staging, Content::POISON);
+        }
+        sender.release_eager().map_err(|error| error.to_string())
+    }
+}
+
+impl World {
+    /// Sums of the cores, at the end.
+    pub(crate) fn count_lost(&mut self) {
+        for connection in &self.connections {
+            let statistics = connection.sender.half().snapshot().statistics;
+            self.eager.sent += statistics.eager_sends;
+            self.eager.lost += statistics.eager_lost;
+        }
+    }
+
+    /// The sending user has no credit for a message: it may go ahead. False: it has to wait.
+    pub(crate) fn send_eager(&mut self, index: usize, message: usize, buffer: BufferId) -> bool {
+        let time = self.time();
+        let connection = &mut self.connections[index];
+        let plan = connection.plan.messages[message];
+        if !plan.may_be_eager {
+            return false;
+        }
+        let local = (RegionId(buffer as u32), 0);
+        let sender = connection.sender.half_mut();
+        match sender.submit_eager(time, local, plan.bytes, plan.tag) {
+            Ok(Some(write)) => {
+                self.memory.fill(buffer, plan.content);
+                self.say(|| format!("{index}: message {message} goes ahead: {write:?}"));
+                self.post_eager(index, &write, plan.content);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                self.fail(Class::Safety, format!("submit_eager of {index}: {error}"));
+                false
+            }
+        }
+    }
+
+    fn post_eager(&mut self, index: usize, write: &EagerWrite, content: Content) {
+        let connection = &mut self.connections[index];
+        let Some(held) = connection.held(Side::Sender, write.path, write.generation) else {
+            let text = format!("{index} posts on a generation that is gone: {write:?}");
+            return self.fail(Class::Safety, text);
+        };
+        let memory = &mut self.memory;
+        let staging = *connection.staging.get_or_insert_with(|| memory.allocate(0));
+        memory.fill(staging, content);
+        let mut head = write.head;
+        let frontier = Seq(connection.sender.half().snapshot().credited.0);
+        let frontier = match self.bug {
+            Some(Bug::FrontierIsIgnored) => Seq(0),
+            Some(Bug::EagerIsOvertaken) => frontier.plus(1),
+            _ => frontier,
+        };
+        head[..8].copy_from_slice(&frontier.0.to_le_bytes());
+        let body = Body::Eager {
+            local: address(staging, 0),
+            bytes: write.bytes,
+            slot: held.remote,
+            head,
+        };
+        let work = Work {
+            id: write.work.raw(),
+            signaled: write.signaled,
+            body,
+        };
+        self.with_nics(|nics, around| nics.post(held.qp, work, around));
+    }
+
+    /// A part of a message lands in a slot.
+    pub(crate) fn land_eager(&mut self, packet: &Packet) {
+        let Body::Eager {
+            bytes, slot, head, ..
+        } = packet.work.body
+        else {
+            return;
+        };
+        let Some(qp) = self.nics.qps[packet.from].peer else {
+            return;
+        };
+        let owner = self.owners[qp];
+        if slot != owner.memory as u64 || owner.end.side != Side::Receiver {
+            let text = format!("a write to slot {slot} came on queue pair {qp}");
+            return self.fail(Class::Safety, text);
+        }
+        let entry = &mut self.slots[owner.memory];
+        if let Some(part) = packet.payload {
+            entry.land(bytes, part);
+        }
+        if packet.part + 1 == packet.parts {
+            entry.head = head;
+        }
+        let connection = &self.connections[owner.end.connection];
+        let mut held = connection.ends[Side::Receiver as usize].held.iter();
+        let receiver = connection.receiver.half();
+        let is_counted = held.find(|held| held.qp == qp).is_some_and(|held| {
+            receiver.generation(held.path) == Some(held.generation)
+                && receiver.condition(held.path) != Some(Condition::Retired)
+        });
+        self.eager.late += u64::from(!is_counted);
+        self.wake_owner(qp);
+    }
+
+    /// Looks into the slots. True: a message has found its receive.
+    pub(crate) fn take_eager(&mut self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        if connection.copying.is_some() || !connection.receiver.half().takes_eager() {
+            return false;
+        }
+        self.keep_dropped(index);
+        for held in self.connections[index].ends[Side::Receiver as usize]
+            .held
+            .clone()
+        {
+            let slot = self.owners[held.qp].memory;
+            let head = self.slots[slot].head;
+            let receiver = self.connections[index].receiver.half_mut();
+            match receiver.handle_eager(held.path, held.generation, &head) {
+                Ok(false) => {}
+                Ok(true) => {
+                    if self.bug == Some(Bug::EagerSurvivesFence) {
+                        self.connections[index].kept = Some(self.slots[slot].clone());
+                    }
+                    let is_given = self.give_eager(index);
+                    self.say(|| format!("{index}: taken from slot {slot}, given: {is_given}"));
+                    self.eager.after += u64::from(is_given);
+                    self.eager.before += u64::from(!is_given);
+                    return is_given;
+                }
+                Err(error) => {
+                    self.fail(Class::Safety, format!("handle_eager of {index}: {error}"));
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Gives the message that was taken from a slot to its receive, if that is open: the copy
+    /// begins.
+    pub(crate) fn give_eager(&mut self, index: usize) -> bool {
+        let connection = &mut self.connections[index];
+        let receiver = connection.receiver.half_mut();
+        let copy = match receiver.poll_eager() {
+            Ok(Some(copy)) => copy,
+            Ok(None) => return false,
+            Err(error) => {
+                self.fail(Class::Safety, format!("poll_eager of {index}: {error}"));
+                return false;
+            }
+        };
+        let generation = receiver.generation(copy.path);
+        let held = generation.and_then(|of| connection.held(Side::Receiver, copy.path, of));
+        connection.kept = None;
+        if let Err(text) = connection.postings.take(copy.seq.0 as usize) {
+            self.fail(Class::Safety, format!("{index}: {text}"));
+        }
+        let Some(held) = held else {
+            self.fail(
+                Class::Safety,
+                format!("{index}: the slot of {copy:?} is gone"),
+            );
+            return false;
+        };
+        if copy.bytes > 0 {
+            let pause = self.random.magnitude(100, 20 * MICROSECOND);
+            self.connections[index].copying = Some(Copying {
+                copy,
+                slot: self.owners[held.qp].memory,
+                line: 0,
+                pause,
+            });
+            let end = EndId {
+                connection: index,
+                side: Side::Receiver,
+            };
+            self.queue.after(pause, Event::Copy(end));
+        }
+        true
+    }
+
+    /// Whether an end does nothing but copy.
+    pub(crate) fn is_copying(&self, end: EndId) -> bool {
+        end.side == Side::Receiver
+            && self.connections[end.connection].copying.is_some()
+            && self.bug != Some(Bug::CopyIsNotAwaited)
+    }
+
+    /// The copy goes on.
+    pub(crate) fn copy(&mut self, end: EndId) {
+        if self.is_stuck(end, Event::Copy(end)) {
+            return;
+        }
+        let now = self.queue.now();
+        let Some(mut copying) = self.connections[end.connection].copying else {
+            return;
+        };
+        let copy = copying.copy;
+        let count = lines(copy.bytes.into());
+        for _ in 0..1 + self.random.index(BURST) {
+            let place = copying.line;
+            if place == count {
+                break;
+            }
+            let part = Payload {
+                content: self.slots[copying.slot].read(copy.payload, place),
+                place,
+                bytes: (u64::from(copy.bytes) - place * LINE_BYTES).min(LINE_BYTES),
+            };
+            let at = copy.address + place * LINE_BYTES;
+            if let Err(text) = self.memory.land(now, at, part) {
+                self.fail(Class::Safety, format!("copy from a slot: {text}"));
+            }
+            copying.line += 1;
+        }
+        let connection = &mut self.connections[end.connection];
+        if copying.line < count {
+            connection.copying = Some(copying);
+            self.queue.after(copying.pause, Event::Copy(end));
+            return;
+        }
+        connection.copying = None;
+        for event in core::mem::take(&mut connection.deferred) {
+            self.queue.after(0, event);
+        }
+        self.wake_at(end, now);
+    }
+
+    /// What happens to an end that copies has to wait.
+    pub(crate) fn defer(&mut self, event: Event) -> Option<Event> {
+        let end = match &event {
+            Event::Frame(end, _)
+            | Event::Fence(end, ..)
+            | Event::Created(end, ..)
+            | Event::Connected(end, ..)
+            | Event::Probed(end, ..)
+            | Event::Told(end, ..)
+            | Event::PeerGone(end) => *end,
+            _ => return Some(event),
+        };
+        if self.is_copying(end) {
+            self.connections[end.connection].deferred.push(event);
+            return None;
+        }
+        Some(event)
+    }
+
+    /// The bug that keeps what was dropped with its generation: it turns up in another slot.
+    fn keep_dropped(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        let receiver = connection.receiver.half();
+        let live = connection.ends[Side::Receiver as usize]
+            .held
+            .iter()
+            .find(|held| {
+                receiver.generation(held.path) == Some(held.generation)
+                    && receiver.condition(held.path) == Some(Condition::Live)
+            });
+        let (Some(held), Some(mut slot)) = (live, connection.kept.clone()) else {
+            return;
+        };
+        slot.head[16..20].copy_from_slice(&held.generation.0.to_le_bytes());
+        self.slots[self.owners[held.qp].memory] = slot;
+        connection.kept = None;
+    }
+
+    /// The credit lines that are written from `first` on. One bug leaves those out that were
+    /// written once and whose message is delivered.
+    pub(crate) fn without_held(&mut self, end: EndId, first: Seq, lines: Lines) -> Lines {
+        let (offset, mut bytes, count) = lines;
+        let connection = &mut self.connections[end.connection];
+        let told = connection.credited;
+        connection.credited = told.max(first.plus((count / CREDIT_BYTES) as u64));
+        if self.bug != Some(Bug::HeldCreditIsForgotten) {
+            return lines;
+        }
+        let known = Seq(connection.receiver.half().delivered()).min(told);
+        let known = known.0.saturating_sub(first.0) as usize * CREDIT_BYTES;
+        let skipped = known.min(count);
+        bytes.copy_within(skipped.., 0);
+        (offset + skipped, bytes, count - skipped)
+    }
+}
