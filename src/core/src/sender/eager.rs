@@ -103,10 +103,13 @@ impl Sender {
         let Some(eager) = self.eager else {
             return SendStatus::Unknown;
         };
-        match eager.seq {
-            Some(seq) => self.status(seq),
-            None if eager.fate == Fate::Confirmed => SendStatus::Delivered { bytes: eager.bytes },
-            None => SendStatus::Pending,
+        match (eager.seq, eager.fate) {
+            (Some(seq), Fate::Confirmed) => SendStatus::Delivered {
+                bytes: self.messages.get(seq).bytes,
+            },
+            (None, Fate::Confirmed) => SendStatus::Delivered { bytes: eager.bytes },
+            (Some(seq), _) => self.status(seq),
+            (None, _) => SendStatus::Pending,
         }
     }
 
@@ -120,15 +123,29 @@ impl Sender {
         if !matches!(self.eager_status(), SendStatus::Delivered { .. }) {
             return Err(ProtocolError::NotDelivered(self.credited));
         }
-        if let Some(seq) = self.eager.take().and_then(|eager| eager.seq) {
-            self.release(seq)?;
+        match self.eager.take() {
+            Some(Eager {
+                seq: Some(seq),
+                fate: Fate::Posted | Fate::Taken | Fate::Lost,
+                ..
+            }) => self.release(seq),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The eager send whose credit is not here yet.
     pub(super) fn unbound_eager(&self) -> Option<&Eager> {
         self.eager.as_ref().filter(|eager| eager.seq.is_none())
+    }
+
+    /// Whether the receiver may count one message more than were posted without a gap: the eager
+    /// one, whose credit is not here yet, or whose group still lacks sends.
+    pub(super) fn is_eager_ahead(&self) -> bool {
+        self.eager.is_some_and(|eager| {
+            eager
+                .seq
+                .is_none_or(|seq| seq == self.posted && self.messages.get(seq).is_posted())
+        })
     }
 
     /// Gives the eager send the first credit with its tag, as the receiver does (PROTOCOL R41).
@@ -187,12 +204,11 @@ impl Sender {
         }
     }
 
-    /// A receiver that has closed counts an eager message whose credit never came: that was its
-    /// confirmation.
-    pub(super) fn confirm_unbound(&mut self, delivered: u64) {
-        let posted = self.posted.0;
-        let eager = self.eager.as_mut().filter(|eager| eager.seq.is_none());
-        if let Some(eager) = eager.filter(|_| delivered > posted) {
+    /// A receiver that has closed counts an eager message whose credit, or the rest of whose
+    /// group, never came: that was its confirmation.
+    pub(super) fn confirm_ahead(&mut self, delivered: u64) {
+        let is_counted = delivered > self.posted.0 && self.is_eager_ahead();
+        if let Some(eager) = self.eager.as_mut().filter(|_| is_counted) {
             eager.fate = Fate::Confirmed;
         }
     }

@@ -137,7 +137,7 @@ impl Sender {
     pub fn handle_goodbye(&mut self, delivered: u64) -> Result<(), ProtocolError> {
         self.check_count(delivered)?;
         self.confirm(Seq(delivered));
-        self.confirm_unbound(delivered);
+        self.confirm_ahead(delivered);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Sender {
     }
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
-        let posted = self.posted.0 + u64::from(self.unbound_eager().is_some());
+        let posted = self.posted.0 + u64::from(self.is_eager_ahead());
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
