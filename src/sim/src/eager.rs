@@ -112,9 +112,11 @@ impl World {
         let sender = connection.sender.half_mut();
         match sender.submit_eager(time, local, plan.bytes, plan.tag) {
             Ok(Some(write)) => {
+                let count = sender.snapshot().statistics.eager_sends;
                 self.memory.fill(buffer, plan.content);
                 self.say(|| format!("{index}: message {message} goes ahead: {write:?}"));
                 self.post_eager(index, &write, plan.content);
+                self.on_ahead(index, count);
                 true
             }
             Ok(None) => false,

@@ -129,6 +129,8 @@ pub enum When {
     At(Nanos),
     /// Shortly after a connection has received so many messages.
     Delivered(usize, usize, Nanos),
+    /// Shortly after a connection has sent so many messages ahead of their credit.
+    Ahead(usize, u32, Nanos),
     /// Before the so many-th event.
     Event(u64),
     /// Shortly after the so many-th generation was given up anywhere.
@@ -151,10 +153,25 @@ pub struct Fault {
 /// Latest time at which a fault that waits for time strikes.
 const STRIKES_MAX: Nanos = 200 * MILLISECOND;
 
+/// Latest time after a message went ahead of its credit at which such a fault strikes.
+const AHEAD_MAX: Nanos = 200 * MICROSECOND;
+/// Kinds that together let writes land when their generation is over: they come late, and nobody
+/// can silence the queue pair that they come to.
+const LATE: [Kind; 5] = [
+    Kind::Stuck,
+    Kind::FenceHangs,
+    Kind::FenceHangsAtBoth,
+    Kind::PairBlackHole,
+    Kind::OwnError,
+];
+
 /// Three to ten faults of a few kinds, for `connections` of `messages` each.
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
     let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&DRAWN)).collect();
+    if random.percent(10) {
+        swarm = LATE.to_vec();
+    }
     if random.percent(75) {
         swarm.retain(|kind| !kind.is_fatal());
     }
@@ -187,7 +204,11 @@ fn when(connections: usize, random: &mut Random) -> When {
     let soon = random.magnitude(1, MILLISECOND);
     match random.below(10) {
         0..=1 => When::At(random.magnitude(MICROSECOND, STRIKES_MAX)),
-        2..=6 => When::Delivered(random.index(connections), random.index(200), soon),
+        2..=4 => When::Delivered(random.index(connections), random.index(200), soon),
+        5..=6 => {
+            let soon = random.magnitude(1, AHEAD_MAX);
+            When::Ahead(random.index(connections), random.below(40) as u32, soon)
+        }
         _ => When::Recovery(
             random.below(6) as u32,
             random.magnitude(1, 20 * MILLISECOND),

@@ -39,6 +39,19 @@ impl World {
         }
     }
 
+    /// A connection has sent `count` messages ahead of their credit: some faults wait for that.
+    pub(crate) fn on_ahead(&mut self, connection: usize, count: u64) {
+        for index in 0..self.faults.len() {
+            let When::Ahead(of, nth, soon) = self.faults[index].when else {
+                continue;
+            };
+            if of == connection && count > u64::from(nth) && !self.armed[index] {
+                self.armed[index] = true;
+                self.queue.after(soon, Event::Strike(index));
+            }
+        }
+    }
+
     /// Some end has given up a generation: some faults wait for that.
     pub(crate) fn on_recovery(&mut self) {
         for index in 0..self.faults.len() {

@@ -372,12 +372,15 @@ impl World {
     /// accepted lands before the deregistration returns.
     pub(crate) fn close_memory(&mut self, end: EndId) {
         self.state(end).failed.get_or_insert("closed".into());
-        self.connections[end.connection].copying = None;
         let held = self.state(end).held.clone();
         let drained = held
             .iter()
             .all(|held| self.nics.qps[held.qp].fenced_at.is_some());
-        if !drained || end.side == Side::Sender {
+        if end.side == Side::Sender {
+            return;
+        }
+        self.connections[end.connection].copying = None;
+        if !drained {
             return;
         }
         let connection = &self.connections[end.connection];
