@@ -54,10 +54,13 @@ pub enum Kind {
     RandomLoss,
     /// Both ends of a path fail at once.
     BothEnds,
+    /// Packets between two NICs come very late, and commands to their target hang: writes land
+    /// when their generation is over.
+    LateWrites,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 25] = [
     Kind::LinkDown,
     Kind::OneWay,
     Kind::PairBlackHole,
@@ -82,6 +85,7 @@ pub const KINDS: [Kind; 24] = [
     Kind::SwitchLoss,
     Kind::RandomLoss,
     Kind::BothEnds,
+    Kind::LateWrites,
 ];
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
@@ -113,12 +117,21 @@ const DRAWN: [Kind; KINDS.len() - 1] = [
     Kind::SwitchLoss,
     Kind::RandomLoss,
     Kind::BothEnds,
+    Kind::LateWrites,
 ];
 
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::Killed | Self::Abort)
+    }
+
+    /// How long it lasts at least: writes are late when both ends have given their path up.
+    fn lasts_min(self) -> Nanos {
+        match self {
+            Self::LateWrites => 400 * MILLISECOND,
+            _ => 0,
+        }
     }
 }
 
@@ -155,22 +168,13 @@ const STRIKES_MAX: Nanos = 200 * MILLISECOND;
 
 /// Latest time after a message went ahead of its credit at which such a fault strikes.
 const AHEAD_MAX: Nanos = 200 * MICROSECOND;
-/// Kinds that together let writes land when their generation is over: they come late, and nobody
-/// can silence the queue pair that they come to.
-const LATE: [Kind; 5] = [
-    Kind::Stuck,
-    Kind::FenceHangs,
-    Kind::FenceHangsAtBoth,
-    Kind::PairBlackHole,
-    Kind::OwnError,
-];
-
 /// Three to ten faults of a few kinds, for `connections` of `messages` each.
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
     let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&DRAWN)).collect();
-    if random.percent(10) {
-        swarm = LATE.to_vec();
+    if random.percent(8) {
+        swarm.truncate(1);
+        swarm.push(Kind::LateWrites);
     }
     if random.percent(75) {
         swarm.retain(|kind| !kind.is_fatal());
@@ -180,13 +184,27 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     }
     let count = random.between(3, 10);
     (0..count)
-        .map(|_| Fault {
-            kind: random.pick(&swarm),
-            when: when(connections, random),
-            lasts: lasts(random),
-            victim: (random.below(1 << 32), random.below(1 << 32)),
+        .map(|_| {
+            let kind = random.pick(&swarm);
+            let when = when(connections, random);
+            let mut victim = (random.below(1 << 32), random.below(1 << 32));
+            if let When::Ahead(of, ..) = when {
+                victim.0 = of_connection(victim.0, of, connections);
+            }
+            Fault {
+                kind,
+                when,
+                lasts: lasts(random).max(kind.lasts_min()),
+                victim,
+            }
         })
         .collect()
+}
+
+/// The number of a victim, changed so that it chooses connection `of`.
+fn of_connection(number: u64, of: usize, connections: usize) -> u64 {
+    let (high, count) = (number >> 8, connections as u64);
+    (high - high % count + of as u64) << 8 | (number & 0xff)
 }
 
 /// A fault of a small world: before event `at`, for 5 ms.
@@ -206,7 +224,12 @@ fn when(connections: usize, random: &mut Random) -> When {
         0..=1 => When::At(random.magnitude(MICROSECOND, STRIKES_MAX)),
         2..=4 => When::Delivered(random.index(connections), random.index(200), soon),
         5..=6 => {
-            let soon = random.magnitude(1, AHEAD_MAX);
+            // At once: before it has left the NIC.
+            let soon = if random.percent(50) {
+                0
+            } else {
+                random.magnitude(1, AHEAD_MAX)
+            };
             When::Ahead(random.index(connections), random.below(40) as u32, soon)
         }
         _ => When::Recovery(

@@ -203,6 +203,13 @@ impl World {
                 let delay = if on { two % (5 * MILLISECOND) } else { 0 };
                 self.each_way_from(self.victim_nic(one), |way| way.delay = delay);
             }
+            Kind::LateWrites => {
+                // Mostly those of the sender.
+                let (from, to) = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
+                let delay = 100 * MILLISECOND + two % SECOND;
+                self.fabric.way(from, to).delay = if on { delay } else { 0 };
+                self.fabric.nics[to].hung = on;
+            }
             Kind::NoReceives => {
                 let count = self.connections.len();
                 self.connections[one as usize % count].is_starved = on;
