@@ -90,36 +90,6 @@ pub const KINDS: [Kind; 25] = [
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
 
-/// Kinds that random worlds draw from: all but lost completions. When a completion of an arrival
-/// is lost on a queue pair that works otherwise, the core waits for ever; as long as that is so,
-/// [`Kind::CompletionsLost`] would hide every other finding.
-const DRAWN: [Kind; KINDS.len() - 1] = [
-    Kind::LinkDown,
-    Kind::OneWay,
-    Kind::PairBlackHole,
-    Kind::QueuePairBlackHole,
-    Kind::LargeLoss,
-    Kind::AcksLost,
-    Kind::Stuck,
-    Kind::FenceHangs,
-    Kind::FenceHangsAtBoth,
-    Kind::DeviceDead,
-    Kind::OwnError,
-    Kind::ControlChaos,
-    Kind::ControlDown,
-    Kind::Slow,
-    Kind::Flapping,
-    Kind::NoReceives,
-    Kind::Paused,
-    Kind::Killed,
-    Kind::AllPathsDown,
-    Kind::Abort,
-    Kind::SwitchLoss,
-    Kind::RandomLoss,
-    Kind::BothEnds,
-    Kind::LateWrites,
-];
-
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
     pub fn is_fatal(self) -> bool {
@@ -171,7 +141,7 @@ const AHEAD_MAX: Nanos = 200 * MICROSECOND;
 /// Three to ten faults of a few kinds, for `connections` of `messages` each.
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
-    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&DRAWN)).collect();
+    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&KINDS)).collect();
     if random.percent(8) {
         swarm.truncate(1);
         swarm.push(Kind::LateWrites);
