@@ -45,7 +45,8 @@ fn the_first_worlds_hold() {
     assert!(totals.messages > 150 * WORLDS);
     let eager = totals.eager;
     assert!(eager.before > 10 * WORLDS && eager.after > 5 * WORLDS);
-    assert!(eager.lost > 0);
+    assert!(eager.lost > 0 && eager.late > 0);
+    assert_eq!(totals.coverage.missing_eager(), []);
 }
 
 #[test]
