@@ -10,7 +10,7 @@ use crate::eager::Copying;
 use crate::fabric::NicId;
 use crate::memory::BufferId;
 use crate::nic::QpId;
-use crate::plan::Plan;
+use crate::plan::{Plan, RANKS};
 use crate::ports::{ReceiveEnd, SendEnd};
 use crate::queue::Nanos;
 use crate::slot::Slot;
@@ -157,6 +157,8 @@ pub struct Connection {
     pub postings: Postings,
     /// Group that is being sent, and how many of its messages are.
     pub sending: (usize, usize),
+    /// What each rank of the sending user has not sent yet, by tag.
+    pub ranks: [VecDeque<usize>; RANKS],
     /// The sending user rests until then.
     pub rest_until: Nanos,
     /// What a message ahead of its credit is copied to before it is posted.

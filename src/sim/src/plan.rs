@@ -1,5 +1,7 @@
 //! What the user of a connection does: which messages, in which groups, how fast.
 
+use std::collections::VecDeque;
+
 use crate::memory::Content;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::random::Random;
@@ -8,6 +10,11 @@ use crate::random::Random;
 pub const MESSAGES_MIN: usize = 200;
 /// Bytes of the largest message.
 pub const BYTES_MAX: u64 = 512 << 10;
+
+/// Tags of a connection at the most.
+pub const RANKS: usize = 8;
+/// Ranks of a connection that several share.
+const SHARING: u64 = 3;
 
 /// One message.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +56,8 @@ pub struct Plan {
     pub messages: Vec<Message>,
     /// Their requests.
     pub groups: Vec<Group>,
+    /// Each tag is sent by a rank of its own, whenever that likes.
+    pub is_shared: bool,
     /// Requests that are open at once.
     pub depth: usize,
     /// Rest of the sending user between two requests, at the most.
@@ -79,6 +88,7 @@ impl Plan {
         Self {
             messages: vec![message(1, 64), message(2, 128 << 10)],
             groups: vec![group(0), group(1)],
+            is_shared: false,
             depth: 2,
             rest: 0,
             receive_rest: 0,
@@ -97,6 +107,7 @@ impl Plan {
         let mut plan = Self {
             messages: Vec::with_capacity(count + 8),
             groups: Vec::with_capacity(count),
+            is_shared: !grouped && random.percent(40),
             depth: random.between(1, 24) as usize,
             rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
             receive_rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
@@ -114,10 +125,15 @@ impl Plan {
                 let bytes = size(large, random);
                 let number = (plan.messages.len() + 1) as u64;
                 let capacity = if random.percent(2) { bytes / 2 } else { bytes };
+                let tag = if plan.is_shared {
+                    random.below(SHARING)
+                } else {
+                    member
+                };
                 plan.messages.push(Message {
                     bytes,
                     capacity,
-                    tag: member as i32,
+                    tag: tag as i32,
                     content: Content((index as u64) << 24 | number),
                     may_be_eager: random.percent(eager),
                 });
@@ -127,6 +143,15 @@ impl Plan {
             plan.groups.push(Group { first, count, turn });
         }
         plan
+    }
+
+    /// Messages by tag, in the order of their receives.
+    pub fn ranks(&self) -> [VecDeque<usize>; RANKS] {
+        let mut ranks: [VecDeque<usize>; RANKS] = Default::default();
+        for (index, message) in self.messages.iter().enumerate() {
+            ranks[message.tag as usize].push_back(index);
+        }
+        ranks
     }
 }
 

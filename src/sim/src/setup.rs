@@ -37,6 +37,7 @@ impl World {
             paths,
             ends: [EndState::default(), EndState::default()],
             postings: Postings::new(plan.messages.len()),
+            ranks: plan.ranks(),
             plan,
             sending: (0, 0),
             rest_until: 0,

@@ -129,54 +129,79 @@ impl World {
     }
 
     fn start_sends(&mut self, index: usize) {
-        let time = self.time();
         let now = self.queue.now();
-        loop {
-            let connection = &mut self.connections[index];
-            let (group, member) = connection.sending;
-            let Some(&group_plan) = connection.plan.groups.get(group) else {
+        while self.violation.is_none() {
+            let connection = &self.connections[index];
+            let at = connection.rest_until;
+            let next = self.next_sends(index);
+            if next.is_empty() {
                 return;
-            };
-            if connection.rest_until > now {
-                let at = connection.rest_until;
+            }
+            if at > now {
                 let end = EndId {
                     connection: index,
                     side: Side::Sender,
                 };
                 return self.wake_at(end, at);
             }
-            let turn = (group_plan.turn + member) % group_plan.count;
-            let message = group_plan.first + turn;
-            let plan = connection.plan.messages[message];
-            let buffer = match connection.free_sources.pop() {
-                Some(buffer) => buffer,
-                None => self.memory.allocate(0),
-            };
-            let connection = &mut self.connections[index];
-            let local = (RegionId(buffer as u32), 0);
-            match connection
-                .sender
-                .half_mut()
-                .submit_send(time, local, plan.bytes, plan.tag)
+            if !next
+                .into_iter()
+                .any(|message| self.send_message(index, message))
             {
-                Ok(Some(seq)) => {
-                    self.memory.fill(buffer, plan.content);
-                    if seq.0 as usize != message {
-                        let text = format!("send {message} of {index} became message {}", seq.0);
-                        return self.fail(Class::Safety, text);
-                    }
-                    self.sent_one(index, (message, buffer), false);
+                return self.starve(index);
+            }
+        }
+    }
+
+    /// The messages that may be sent next: one, or where several ranks share the connection that
+    /// of each, whoever comes first.
+    fn next_sends(&mut self, index: usize) -> Vec<usize> {
+        let connection = &self.connections[index];
+        if !connection.plan.is_shared {
+            let (group, member) = connection.sending;
+            let group = connection.plan.groups.get(group);
+            let next = group.map(|plan| plan.first + (plan.turn + member) % plan.count);
+            return next.into_iter().collect();
+        }
+        let fronts = connection.ranks.iter().filter_map(|rank| rank.front());
+        let mut next: Vec<usize> = fronts.copied().collect();
+        let first = self.random.index(next.len().max(1));
+        next.rotate_left(first);
+        next
+    }
+
+    /// True: the message is on its way. False: it has to wait.
+    fn send_message(&mut self, index: usize, message: usize) -> bool {
+        let time = self.time();
+        let connection = &mut self.connections[index];
+        let plan = connection.plan.messages[message];
+        let buffer = match connection.free_sources.pop() {
+            Some(buffer) => buffer,
+            None => self.memory.allocate(0),
+        };
+        let local = (RegionId(buffer as u32), 0);
+        let sender = connection.sender.half_mut();
+        match sender.submit_send(time, local, plan.bytes, plan.tag) {
+            Ok(Some(seq)) => {
+                self.memory.fill(buffer, plan.content);
+                if seq.0 as usize != message {
+                    let text = format!("send {message} of {index} became message {}", seq.0);
+                    self.fail(Class::Safety, text);
                 }
-                Ok(None) if self.send_eager(index, message, buffer) => {
-                    self.sent_one(index, (message, buffer), true);
-                }
-                Ok(None) => {
-                    self.connections[index].free_sources.push(buffer);
-                    return self.starve(index);
-                }
-                Err(error) => {
-                    return self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
-                }
+                self.sent_one(index, (message, buffer), false);
+                true
+            }
+            Ok(None) if self.send_eager(index, message, buffer) => {
+                self.sent_one(index, (message, buffer), true);
+                true
+            }
+            Ok(None) => {
+                self.connections[index].free_sources.push(buffer);
+                false
+            }
+            Err(error) => {
+                self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
+                false
             }
         }
     }
@@ -206,6 +231,8 @@ impl World {
             buffer,
         });
         connection.starved_since = None;
+        let rank = connection.plan.messages[message].tag as usize;
+        connection.ranks[rank].pop_front();
         let (group, member) = connection.sending;
         if member + 1 < connection.plan.groups[group].count {
             connection.sending = (group, member + 1);
