@@ -137,13 +137,12 @@ impl World {
         let staging = *connection.staging.get_or_insert_with(|| memory.allocate(0));
         memory.fill(staging, content);
         let mut head = write.head;
-        let frontier = Seq(connection.sender.half().snapshot().credited.0);
-        let frontier = match self.bug {
-            Some(Bug::FrontierIsIgnored) => Seq(0),
-            Some(Bug::EagerIsOvertaken) => frontier.plus(1),
-            _ => frontier,
-        };
-        head[..8].copy_from_slice(&frontier.0.to_le_bytes());
+        // The first word is the frontier, low byte first.
+        match self.bug {
+            Some(Bug::FrontierIsIgnored) => head[..8].fill(0),
+            Some(Bug::EagerIsOvertaken) => head[0] = head[0].saturating_add(1),
+            _ => {}
+        }
         let body = Body::Eager {
             local: address(staging, 0),
             bytes: write.bytes,

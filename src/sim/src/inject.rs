@@ -193,22 +193,11 @@ impl World {
             Kind::DeviceDead => self.set_dead(nic, on),
             Kind::OwnError => self.own_error(one, two, on),
             Kind::ControlChaos | Kind::ControlDown => self.control_fault(index, on),
-            Kind::Slow => {
-                let nic = &mut self.fabric.nics[nic];
-                nic.speed = if on {
-                    (nic.speed / 16).max(64)
-                } else {
-                    nic.speed * 16
-                };
-                let delay = if on { two % (5 * MILLISECOND) } else { 0 };
-                self.each_way_from(self.victim_nic(one), |way| way.delay = delay);
-            }
+            Kind::Slow => self.slow(nic, two % (5 * MILLISECOND), on),
             Kind::LateWrites => {
                 // Mostly those of the sender.
-                let (from, to) = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
-                let delay = 100 * MILLISECOND + two % SECOND;
-                self.fabric.way(from, to).delay = if on { delay } else { 0 };
-                self.fabric.nics[to].hung = on;
+                let pair = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
+                self.late_writes(pair, 100 * MILLISECOND + two % SECOND, on);
             }
             Kind::NoReceives => {
                 let count = self.connections.len();
@@ -230,6 +219,22 @@ impl World {
                 self.each_way_from(nic, |way| way.loss_ppm = ppm);
             }
         }
+    }
+
+    fn slow(&mut self, nic: NicId, delay: Nanos, on: bool) {
+        let entry = &mut self.fabric.nics[nic];
+        entry.speed = if on {
+            (entry.speed / 16).max(64)
+        } else {
+            entry.speed * 16
+        };
+        let delay = if on { delay } else { 0 };
+        self.each_way_from(nic, |way| way.delay = delay);
+    }
+
+    fn late_writes(&mut self, (from, to): (NicId, NicId), delay: Nanos, on: bool) {
+        self.fabric.way(from, to).delay = if on { delay } else { 0 };
+        self.fabric.nics[to].hung = on;
     }
 
     fn own_error(&mut self, one: u64, two: u64, on: bool) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use r2ccl_core::{EndConfig, Generation, Routing, Seq};
+use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
@@ -59,26 +59,7 @@ impl World {
             is_starved: false,
         });
         for path in (0..count).filter(|&path| !roles[path].is_standby) {
-            let path = Self::path(path);
-            let ends = [Side::Sender, Side::Receiver];
-            let [one, two] = ends.map(|side| {
-                self.make_qp(
-                    EndId {
-                        connection: index,
-                        side,
-                    },
-                    path,
-                    Generation(0),
-                )
-                .qp
-            });
-            for (side, qp, peer) in [(Side::Sender, one, two), (Side::Receiver, two, one)] {
-                let end = EndId {
-                    connection: index,
-                    side,
-                };
-                self.join(end, qp, peer, self.owners[peer].memory as u64);
-            }
+            self.connect_path(index, Self::path(path));
         }
         for side in [Side::Sender, Side::Receiver] {
             self.wake_at(
@@ -88,6 +69,29 @@ impl World {
                 },
                 0,
             );
+        }
+    }
+
+    /// Makes both queue pairs of a path that is connected at set-up.
+    fn connect_path(&mut self, index: usize, path: PathId) {
+        let ends = [Side::Sender, Side::Receiver];
+        let [one, two] = ends.map(|side| {
+            self.make_qp(
+                EndId {
+                    connection: index,
+                    side,
+                },
+                path,
+                Generation(0),
+            )
+            .qp
+        });
+        for (side, qp, peer) in [(Side::Sender, one, two), (Side::Receiver, two, one)] {
+            let end = EndId {
+                connection: index,
+                side,
+            };
+            self.join(end, qp, peer, self.owners[peer].memory as u64);
         }
     }
 

@@ -12,6 +12,13 @@ use crate::plan::BYTES_MAX;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::world::{EndId, Event, World};
 
+/// A receive that is not in use.
+const NOWHERE: ReceiveBuffer = ReceiveBuffer {
+    region: RegionId(0),
+    address: 0,
+    capacity: 0,
+    tag: 0,
+};
 /// Looks of a GPU at one receive.
 const POLLS: u64 = 3;
 /// A send without a credit asks after this long.
@@ -301,21 +308,13 @@ impl World {
             }
             if connection.receive_rest_until > now {
                 let at = connection.receive_rest_until;
-                let end = EndId {
-                    connection: index,
-                    side: Side::Receiver,
-                };
-                self.wake_at(end, at);
+                let side = Side::Receiver;
+                let connection = index;
+                self.wake_at(EndId { connection, side }, at);
                 return false;
             }
             let mut buffers = [0; 8];
-            let empty = ReceiveBuffer {
-                region: RegionId(0),
-                address: 0,
-                capacity: 0,
-                tag: 0,
-            };
-            let mut request = [empty; 8];
+            let mut request = [NOWHERE; 8];
             for member in 0..group.count {
                 let buffer = match connection.free_buffers.pop() {
                     Some(buffer) => buffer,
