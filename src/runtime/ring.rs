@@ -1,105 +1,143 @@
-//! The memory of a sender that its receiver writes to: credit lines and the delivered counter.
+//! What a generation of a path has in memory that is registered for it: at the sender credit lines,
+//! the delivered counter and the copy of an eager message, at the receiver the slot that such a
+//! message goes to.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use r2ccl_core::limits::{CREDIT_BYTES, WINDOW};
-use r2ccl_fabric::Access;
+use r2ccl_core::EagerWrite;
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, EAGER_BYTES_MAX, EAGER_HEAD_BYTES};
+use r2ccl_core::wire::eager::{EAGER_SLOT_BYTES, eager_padded};
+use r2ccl_fabric::{WriteSource, copy_words};
 
-use super::error::{Error, Result};
-use super::memory::{Lease, MemoryCache};
+use super::error::Result;
+use super::memory::MemoryCache;
+use super::words::Words;
 
-/// One credit ring and counter word: one generation of one path. It must outlive its queue pair.
-pub struct Ring {
-    lease: Option<Lease>,
-    memory: NonNull<u8>,
+/// The counter lies behind the lines, on a cache line of its own, and the copy behind that.
+const COUNTER_OFFSET: usize = CREDIT_RING_BYTES;
+const COPY_OFFSET: usize = COUNTER_OFFSET + 64;
+const RING_BYTES: usize = COPY_OFFSET + EAGER_SLOT_BYTES;
+
+/// Memory of the other end that a generation of a path writes to.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerMemory {
+    /// Its first byte in the peer's process.
+    pub address: u64,
+    /// Its key.
+    pub rkey: u32,
 }
 
-/// The counter lies behind the lines, on a cache line of its own.
-const COUNTER_OFFSET: usize = WINDOW * CREDIT_BYTES;
-const RING_BYTES: usize = COUNTER_OFFSET + 64;
-const RING_ALIGN: usize = 4096;
-const LINE_WORDS: usize = CREDIT_BYTES / 8;
+impl PeerMemory {
+    /// Address of the credit line of `slot` in the ring that lies there.
+    pub fn line(&self, slot: usize) -> u64 {
+        self.address + (slot * CREDIT_BYTES) as u64
+    }
 
-// SAFETY: the memory belongs to the ring alone and is read through atomics only.
-unsafe impl Send for Ring {}
+    /// Address of its counter.
+    pub fn counter(&self) -> u64 {
+        self.address + COUNTER_OFFSET as u64
+    }
+
+    /// Where an eager payload of `bytes` begins in the slot that lies there.
+    fn payload(&self, bytes: u32) -> u64 {
+        self.address + payload_offset(bytes) as u64
+    }
+}
+
+/// Payloads end where the head begins.
+fn payload_offset(bytes: u32) -> usize {
+    EAGER_BYTES_MAX - eager_padded(bytes).min(EAGER_BYTES_MAX)
+}
+
+/// Credit ring, counter and copy of one generation, at the sender.
+pub struct Ring(Words);
 
 impl Ring {
     /// Allocates and registers a ring on the device of `cache`.
     pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
-        // SAFETY: the layout has a size above zero.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout()?) })
-            .ok_or_else(|| Error::System(format!("no memory for a ring of {RING_BYTES} bytes")))?;
-        let mut ring = Self {
-            lease: None,
-            memory,
-        };
-        // SAFETY: `drop` gives the lease back before it frees the memory.
-        ring.lease =
-            Some(unsafe { cache.lease(memory.as_ptr(), RING_BYTES, Access::RemoteWrite) }?);
-        Ok(ring)
+        Words::new(cache, RING_BYTES).map(Self)
     }
 
-    /// Address of the first credit line.
-    pub fn credits_address(&self) -> u64 {
-        self.memory.as_ptr() as u64
-    }
-
-    /// Key for the peer.
-    pub fn rkey(&self) -> u32 {
-        self.lease
-            .as_ref()
-            .map_or(0, |lease| lease.registration().rkey)
-    }
-
-    /// Address of the credit line of `slot` in a ring at `base`.
-    pub fn line_address(base: u64, slot: usize) -> u64 {
-        base + (slot % WINDOW * CREDIT_BYTES) as u64
-    }
-
-    /// Address of the counter of a ring at `base`.
-    pub fn counter_address(base: u64) -> u64 {
-        base + COUNTER_OFFSET as u64
+    /// For the peer.
+    pub fn memory(&self) -> PeerMemory {
+        peer_memory(&self.0)
     }
 
     /// The delivered counter as the receiver has written it.
     pub fn counter(&self) -> u64 {
-        u64::from_le(self.word(COUNTER_OFFSET / 8).load(Ordering::Acquire))
+        u64::from_le(self.0.word(COUNTER_OFFSET / 8).load(Ordering::Acquire))
     }
 
-    /// Copies a credit line, its sequence first: whoever then finds the expected sequence has the
-    /// whole line, since a NIC writes it in ascending order and the sequence stands last.
+    /// Copies the credit line of `slot`.
     pub fn line(&self, slot: usize) -> [u8; CREDIT_BYTES] {
-        let first = slot % WINDOW * LINE_WORDS;
-        let mut line = [0; CREDIT_BYTES];
-        for index in (0..LINE_WORDS).rev() {
-            let word = self.word(first + index).load(Ordering::Acquire);
-            line[index * 8..][..8].copy_from_slice(&word.to_ne_bytes());
-        }
-        line
+        self.0.copy_backwards(slot * CREDIT_BYTES)
     }
 
-    fn word(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < RING_BYTES / 8);
-        // SAFETY: the index lies inside the allocation, which is aligned and lives as long as
-        // `self`; the peer's NIC writes whole aligned words.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast::<u64>().add(index)) }
+    /// Copies an eager message with its head, and tells what to write and where to.
+    ///
+    /// # Safety
+    /// `payload` must be readable for the bytes of `write`, and the write of the message before
+    /// must be complete.
+    pub unsafe fn stage(
+        &mut self,
+        write: &EagerWrite,
+        payload: *const u8,
+        to: PeerMemory,
+    ) -> (WriteSource, u64) {
+        let offset = payload_offset(write.bytes);
+        let begin = self.0.at(COPY_OFFSET + offset);
+        let head = self.0.at(COPY_OFFSET + EAGER_BYTES_MAX);
+        // SAFETY: both lie inside the copy, which no NIC reads now; the caller vouches for the
+        // payload.
+        unsafe {
+            begin.copy_from_nonoverlapping(payload, write.bytes as usize);
+            head.copy_from_nonoverlapping(write.head.as_ptr(), EAGER_HEAD_BYTES);
+        }
+        let source = WriteSource::Registered {
+            address: begin as u64,
+            len: (EAGER_SLOT_BYTES - offset) as u32,
+            lkey: self.0.registration().lkey,
+        };
+        (source, to.payload(write.bytes))
     }
 }
 
-fn layout() -> Result<Layout> {
-    Layout::from_size_align(RING_BYTES, RING_ALIGN)
-        .map_err(|error| Error::Internal(format!("layout of the credit ring: {error}")))
+/// Slot of one generation for a message ahead of its credit, at the receiver.
+pub struct Slot(Words);
+
+impl Slot {
+    /// Allocates and registers a slot on the device of `cache`.
+    pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
+        Words::new(cache, EAGER_SLOT_BYTES).map(Self)
+    }
+
+    /// For the peer.
+    pub fn memory(&self) -> PeerMemory {
+        peer_memory(&self.0)
+    }
+
+    /// Copies the head.
+    pub fn head(&self) -> [u8; EAGER_HEAD_BYTES] {
+        self.0.copy_backwards(EAGER_BYTES_MAX)
+    }
+
+    /// Copies the first `bytes` of a payload of `payload` bytes, as a NIC would write them.
+    ///
+    /// # Safety
+    /// `destination` must be writable for `bytes`.
+    pub unsafe fn copy_out(&self, payload: u32, destination: *mut u8, bytes: u32) {
+        let source = self.0.at(payload_offset(payload));
+        let bytes = bytes.min(payload) as usize;
+        // SAFETY: the payload lies inside the slot, and the sender writes to it again only when
+        // this message is delivered; the caller vouches for the destination.
+        unsafe { copy_words(destination, source, bytes) };
+    }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.lease = None;
-        if let Ok(layout) = layout() {
-            // SAFETY: allocated with this layout, and no device knows the memory any more.
-            unsafe { dealloc(self.memory.as_ptr(), layout) };
-        }
+fn peer_memory(words: &Words) -> PeerMemory {
+    PeerMemory {
+        address: words.address(),
+        rkey: words.registration().rkey,
     }
 }

@@ -19,8 +19,8 @@ use super::group::Group;
 use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
-use super::receive::{PeerRing, RECEIVES_POSTED, ReceiveConnection};
-use super::ring::Ring;
+use super::receive::{RECEIVES_POSTED, ReceiveConnection};
+use super::ring::{Ring, Slot};
 use super::send::SendConnection;
 use super::shared::{Fate, Inbox, News, Shared, Watch};
 use super::steward::{Driven, Steward};
@@ -136,19 +136,18 @@ impl Ends {
         at_receiver.connect(&at_sender.address()).expect("connects");
         at_sender.connect(&at_receiver.address()).expect("connects");
         let ring = Ring::new(&world.cache).expect("a ring");
-        let peer_ring = PeerRing {
-            address: ring.credits_address(),
-            rkey: ring.rkey(),
-        };
+        let slot = Slot::new(&world.cache).expect("a slot");
+        let (peer_ring, peer_slot) = (ring.memory(), slot.memory());
         let (sender, receiver) = cores();
         let send = SENDS.insert(|id| {
             let shared = world.shared(id, names, names + 1);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, Some(ring));
-            (SendConnection::new(shared.clone(), sender, path), shared)
+            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, ring);
+            let owned = SendConnection::new(shared.clone(), sender, path, peer_slot);
+            (owned, shared)
         });
         let receive = RECEIVES.insert(|id| {
             let shared = world.shared(id, names + 1, names);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, None);
+            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, slot);
             let owned = ReceiveConnection::new(shared.clone(), receiver, path, peer_ring);
             (owned, shared)
         });
@@ -241,6 +240,59 @@ fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
         BYTES
     );
     assert!(matches!(net::test(open), Err(Error::Remote(_))));
+}
+
+/// PROTOCOL R40, R41: the send starts without a credit, and its receive is done at once; done
+/// still means delivered (PROTOCOL R2).
+#[test]
+fn a_small_send_does_not_wait_for_its_credit() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let early = ends.try_send().expect("no error").expect("started");
+    for _ in 0..100 {
+        assert!(
+            net::test(early).expect("no error").is_none(),
+            "not delivered"
+        );
+        assert!(
+            ends.try_send().expect("no error").is_none(),
+            "one at a time"
+        );
+    }
+    // The call that posts the receive finds the message, unless it is still on its way.
+    let receive = ends.post().expect("posted").expect("room");
+    let done = until(|| net::test(receive).expect("no error"));
+    assert_eq!((done.bytes[0], &ends.sink), (BYTES, &ends.source));
+    let sent = until(|| net::test(early).expect("no error"));
+    assert_eq!((sent.bytes[0], sent.is_receive), (BYTES, false));
+    assert!(net::test(early).is_err(), "it was reported");
+    // And again, in the other order.
+    let (receive, send) = ends.message();
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+}
+
+/// PROTOCOL R40, R24: a send that waits for its receive has a copy on its way, and its buffer may
+/// be needed again.
+#[test]
+fn the_buffer_of_an_early_send_is_in_use_until_it_is_delivered() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    let early = ends.try_send().expect("no error").expect("started");
+    net::deregister(ends.send, ends.source_mr).expect("deregistered");
+    until(|| net::test(early).err());
+}
+
+/// PROTOCOL R27, R43: the receiver's last count stands for the credit that never came.
+#[test]
+fn an_early_send_that_a_closed_receiver_counted_is_done() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    let early = ends.try_send().expect("no error").expect("started");
+    ends.tell_sender(News::Goodbye(1));
+    ends.tell_sender(News::LinkDown("the process is gone".into()));
+    let done = net::test(early).expect("done").expect("done");
+    assert_eq!(done.bytes[0], BYTES);
 }
 
 /// PROTOCOL R21.

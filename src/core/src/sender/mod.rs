@@ -35,8 +35,9 @@ struct Cursor {
 /// The sending side of one connection.
 ///
 /// Messages pass four marks, each a sequence below which everything is so:
-/// `oldest` (released) ≤ `delivered` ≤ `posted` (all segments) ≤ `filled` (all sends of the group
-/// matched) ≤ `credited` (credit known) ≤ `oldest` + [`WINDOW`].
+/// `oldest` (released) ≤ `delivered` ≤ `posted` (all segments) ≤ `credited` (credit known) ≤
+/// `oldest` + [`WINDOW`]; and `oldest` ≤ `filled` (all sends of the group matched) ≤ `credited`.
+/// Only a message that went ahead of its credit may be posted beyond `filled`.
 ///
 /// Drive it like this: for each live path read slot [`Sender::expected_credit`] of its ring into
 /// [`Sender::handle_credit`] until nothing is accepted; on a send, [`Sender::matching`], then
@@ -317,7 +318,8 @@ impl Sender {
     }
 
     fn advance_posted(&mut self) {
-        while self.posted < self.filled && self.messages.get(self.posted).is_posted() {
+        // Beyond `filled` only an eager message is posted: it does not wait for its group.
+        while self.is_submitted(self.posted) && self.messages.get(self.posted).is_posted() {
             self.posted = self.posted.plus(1);
         }
     }
@@ -404,7 +406,9 @@ impl Sender {
             return Err(ProtocolError::NotDelivered(seq));
         }
         self.messages.get_mut(seq).stage = Stage::Free;
-        while self.oldest < self.delivered && self.messages.get(self.oldest).stage == Stage::Free {
+        // The first message of a group that is not filled says how large it is.
+        let end = self.delivered.min(self.filled);
+        while self.oldest < end && self.messages.get(self.oldest).stage == Stage::Free {
             self.oldest = self.oldest.plus(1);
         }
         Ok(())
