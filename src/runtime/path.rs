@@ -19,7 +19,7 @@ pub struct Path<M> {
     /// The send queue had no room for the whole chain.
     is_stuck: bool,
     failure: Option<Status>,
-    /// A [`super::ring::Ring`] or a [`super::ring::Slot`].
+    /// A [`super::ring::Ring`] or [`super::ring::Slots`].
     pub memory: M,
 }
 

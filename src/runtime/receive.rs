@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, WINDOW};
 use r2ccl_core::{
-    EagerCopy, ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq,
-    Time, WorkId,
+    ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time,
+    WorkId,
 };
 use r2ccl_fabric::{SendWork, WriteSource};
 
 use super::batch::Batch;
 use super::error::{Error, Result};
 use super::path::{Path, is_arrival};
-use super::ring::{PeerMemory, Slot};
+use super::ring::{PeerMemory, Slots};
 use super::shared::{Fate, News, Shared};
 use super::steward::Driven;
 
@@ -33,7 +33,7 @@ pub struct Received {
 pub struct ReceiveConnection {
     shared: Arc<Shared>,
     core: Receiver,
-    path: Path<Slot>,
+    path: Path<Slots>,
     ring: PeerMemory,
     /// Receives that NCCL has not been told the end of, by the sequence of their first buffer.
     open: Box<[Option<OpenReceive>; WINDOW]>,
@@ -53,7 +53,7 @@ struct OpenReceive {
 impl ReceiveConnection {
     /// Connection over one path whose queue pair is being connected and has
     /// [`RECEIVES_POSTED`] receives.
-    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path<Slot>, ring: PeerMemory) -> Self {
+    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path<Slots>, ring: PeerMemory) -> Self {
         Self {
             shared,
             core,
@@ -79,6 +79,7 @@ impl ReceiveConnection {
         let mut regions = [RegionId(0); GROUP_MAX];
         for (buffer, region) in buffers.iter().zip(&mut regions) {
             self.check_buffer(buffer)?;
+            self.batch.note_receive(buffer.capacity);
             *region = buffer.region;
         }
         let first = self
@@ -92,7 +93,7 @@ impl ReceiveConnection {
                 regions,
             });
             self.open_count += 1;
-            self.take_eager();
+            self.take_eagers();
             self.gather();
         }
         Ok(first)
@@ -176,35 +177,36 @@ impl ReceiveConnection {
         }
         match broken {
             Some(error) => self.on_protocol_error(error),
-            None => self.take_eager(),
+            None => self.take_eagers(),
         }
     }
 
-    /// Looks for a message that came ahead of its credit, and copies it where it belongs
+    /// Looks for messages that came ahead of their credits, and copies them where they belong
     /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
-    fn take_eager(&mut self) {
+    fn take_eagers(&mut self) {
         if self.path.failure().is_some() {
             return;
         }
-        match self.find_eager() {
-            Ok(None) => {}
-            Ok(Some(copy)) => {
-                self.batch.note_arrival(copy.bytes);
-                let to = copy.address as *mut u8;
-                // SAFETY: the receive is open, so that its buffer is registered (`check_buffer`)
-                // and mapped: a registration that ends stops the connection first.
-                unsafe { self.path.memory.copy_out(copy.payload, to, copy.bytes) };
-            }
-            Err(error) => self.on_protocol_error(error),
+        if let Err(error) = self.read_slots() {
+            return self.on_protocol_error(error);
+        }
+        while let Some(copy) = self.core.poll_eager() {
+            self.batch.note_arrival(copy.bytes);
+            // SAFETY: the receive is open, so that its buffer is registered (`check_buffer`) and
+            // mapped: a registration that ends stops the connection first.
+            unsafe { self.path.memory.copy_out(&copy) };
         }
     }
 
-    fn find_eager(&mut self) -> std::result::Result<Option<EagerCopy>, ProtocolError> {
-        if self.core.takes_eager() {
-            let (path, head) = (&self.path, self.path.memory.head());
-            self.core.handle_eager(path.id, path.generation, &head)?;
+    fn read_slots(&mut self) -> std::result::Result<(), ProtocolError> {
+        let path = &self.path;
+        while let Some(slot) = self.core.eager_slot(path.id) {
+            let head = path.memory.head(slot);
+            if !self.core.handle_eager(path.id, path.generation, &head)? {
+                break;
+            }
         }
-        self.core.poll_eager()
+        Ok(())
     }
 
     fn on_protocol_error(&mut self, error: ProtocolError) {
@@ -219,8 +221,11 @@ impl ReceiveConnection {
         let (core, batch, ring) = (&mut self.core, &mut self.batch, self.ring);
         self.path.fill(|| {
             let write = core.poll_transmit()?;
-            if let ReceiverBody::Credits { first, count, .. } = write.body {
-                batch.note_credits(first.0, count, core.delivered());
+            match write.body {
+                ReceiverBody::Credits { first, count, .. } => {
+                    batch.note_credits(first.0, count, core.delivered());
+                }
+                ReceiverBody::Counter { .. } => batch.note_counter(),
             }
             Some(work(&write, ring))
         });

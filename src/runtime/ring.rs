@@ -1,23 +1,23 @@
 //! What a generation of a path has in memory that is registered for it: at the sender credit lines,
-//! the delivered counter and the copy of an eager message, at the receiver the slot that such a
-//! message goes to.
+//! the delivered counter and copies of eager messages, at the receiver the slots that such messages
+//! go to.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use r2ccl_core::EagerWrite;
 use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, EAGER_BYTES_MAX, EAGER_HEAD_BYTES};
-use r2ccl_core::wire::eager::{EAGER_SLOT_BYTES, eager_padded};
+use r2ccl_core::wire::eager::{EAGER_RING_BYTES, EAGER_SLOT_BYTES, eager_padded};
+use r2ccl_core::{EagerCopy, EagerWrite};
 use r2ccl_fabric::{WriteSource, copy_words};
 
 use super::error::Result;
 use super::memory::MemoryCache;
 use super::words::Words;
 
-/// The counter lies behind the lines, on a cache line of its own, and the copy behind that.
+/// The counter lies behind the lines, on a cache line of its own, and the copies behind that.
 const COUNTER_OFFSET: usize = CREDIT_RING_BYTES;
-const COPY_OFFSET: usize = COUNTER_OFFSET + 64;
-const RING_BYTES: usize = COPY_OFFSET + EAGER_SLOT_BYTES;
+const COPIES_OFFSET: usize = COUNTER_OFFSET + 64;
+const RING_BYTES: usize = COPIES_OFFSET + EAGER_RING_BYTES;
 
 /// Memory of the other end that a generation of a path writes to.
 #[derive(Clone, Copy, Debug)]
@@ -39,18 +39,23 @@ impl PeerMemory {
         self.address + COUNTER_OFFSET as u64
     }
 
-    /// Where an eager payload of `bytes` begins in the slot that lies there.
-    fn payload(&self, bytes: u32) -> u64 {
-        self.address + payload_offset(bytes) as u64
+    /// Where an eager payload of `bytes` begins in `slot` of those that lie there.
+    fn payload(&self, slot: usize, bytes: u32) -> u64 {
+        self.address + payload_offset(slot, bytes) as u64
     }
 }
 
-/// Payloads end where the head begins.
-fn payload_offset(bytes: u32) -> usize {
-    EAGER_BYTES_MAX - eager_padded(bytes).min(EAGER_BYTES_MAX)
+/// Where the head of an eager message begins.
+fn head_offset(slot: usize) -> usize {
+    slot * EAGER_SLOT_BYTES + EAGER_BYTES_MAX
 }
 
-/// Credit ring, counter and copy of one generation, at the sender.
+/// Payloads end where the head begins.
+fn payload_offset(slot: usize, bytes: u32) -> usize {
+    head_offset(slot) - eager_padded(bytes).min(EAGER_BYTES_MAX)
+}
+
+/// Credit ring, counter and copies of one generation, at the sender.
 pub struct Ring(Words);
 
 impl Ring {
@@ -77,17 +82,18 @@ impl Ring {
     /// Copies an eager message with its head, and tells what to write and where to.
     ///
     /// # Safety
-    /// `payload` must be readable for the bytes of `write`, and the write of the message before
-    /// must be complete.
+    /// `payload` must be readable for the bytes of `write`, and the message before in its slot must
+    /// be delivered.
     pub unsafe fn stage(
         &mut self,
         write: &EagerWrite,
         payload: *const u8,
         to: PeerMemory,
     ) -> (WriteSource, u64) {
-        let offset = payload_offset(write.bytes);
-        let begin = self.0.at(COPY_OFFSET + offset);
-        let head = self.0.at(COPY_OFFSET + EAGER_BYTES_MAX);
+        let offset = payload_offset(write.slot, write.bytes);
+        let head_offset = head_offset(write.slot);
+        let begin = self.0.at(COPIES_OFFSET + offset);
+        let head = self.0.at(COPIES_OFFSET + head_offset);
         // SAFETY: both lie inside the copy, which no NIC reads now; the caller vouches for the
         // payload.
         unsafe {
@@ -96,20 +102,20 @@ impl Ring {
         }
         let source = WriteSource::Registered {
             address: begin as u64,
-            len: (EAGER_SLOT_BYTES - offset) as u32,
+            len: (head_offset + EAGER_HEAD_BYTES - offset) as u32,
             lkey: self.0.registration().lkey,
         };
-        (source, to.payload(write.bytes))
+        (source, to.payload(write.slot, write.bytes))
     }
 }
 
-/// Slot of one generation for a message ahead of its credit, at the receiver.
-pub struct Slot(Words);
+/// Slots of one generation for messages ahead of their credits, at the receiver.
+pub struct Slots(Words);
 
-impl Slot {
-    /// Allocates and registers a slot on the device of `cache`.
+impl Slots {
+    /// Allocates and registers slots on the device of `cache`.
     pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
-        Words::new(cache, EAGER_SLOT_BYTES).map(Self)
+        Words::new(cache, EAGER_RING_BYTES).map(Self)
     }
 
     /// For the peer.
@@ -117,21 +123,21 @@ impl Slot {
         peer_memory(&self.0)
     }
 
-    /// Copies the head.
-    pub fn head(&self) -> [u8; EAGER_HEAD_BYTES] {
-        self.0.copy_backwards(EAGER_BYTES_MAX)
+    /// Copies the head in `slot`.
+    pub fn head(&self, slot: usize) -> [u8; EAGER_HEAD_BYTES] {
+        self.0.copy_backwards(head_offset(slot))
     }
 
-    /// Copies the first `bytes` of a payload of `payload` bytes, as a NIC would write them.
+    /// Copies an eager message to its buffer, as a NIC would write it.
     ///
     /// # Safety
-    /// `destination` must be writable for `bytes`.
-    pub unsafe fn copy_out(&self, payload: u32, destination: *mut u8, bytes: u32) {
-        let source = self.0.at(payload_offset(payload));
-        let bytes = bytes.min(payload) as usize;
-        // SAFETY: the payload lies inside the slot, and the sender writes to it again only when
+    /// The buffer must be registered and mapped.
+    pub unsafe fn copy_out(&self, copy: &EagerCopy) {
+        let source = self.0.at(payload_offset(copy.slot, copy.payload));
+        let bytes = copy.bytes.min(copy.payload) as usize;
+        // SAFETY: the payload lies inside its slot, and the sender writes there again only when
         // this message is delivered; the caller vouches for the destination.
-        unsafe { copy_words(destination, source, bytes) };
+        unsafe { copy_words(copy.address as *mut u8, source, bytes) };
     }
 }
 

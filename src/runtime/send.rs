@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use r2ccl_core::limits::WINDOW;
+use r2ccl_core::limits::{EAGER_SLOTS, WINDOW};
 use r2ccl_core::{ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq, Time, WorkId};
 use r2ccl_fabric::{SendWork, WriteSource};
 
@@ -18,13 +18,13 @@ pub struct SendConnection {
     shared: Arc<Shared>,
     core: Sender,
     path: Path<Ring>,
-    /// Where messages go that are ahead of their credit.
-    slot: PeerMemory,
+    /// Where messages go that are ahead of their credits.
+    slots: PeerMemory,
     keys: PeerKeys,
     /// Sends that NCCL has not been told the end of, by sequence.
     open: Box<[Option<OpenSend>; WINDOW]>,
-    /// The one that went ahead of its credit.
-    eager: Option<OpenEager>,
+    /// Those that went ahead of their credits, by slot.
+    eager: [Option<OpenEager>; EAGER_SLOTS],
     eager_count: u64,
     fate: Fate,
     in_call: bool,
@@ -55,15 +55,15 @@ pub enum Started {
 
 impl SendConnection {
     /// Connection over one path whose queue pair is being connected.
-    pub fn new(shared: Arc<Shared>, core: Sender, path: Path<Ring>, slot: PeerMemory) -> Self {
+    pub fn new(shared: Arc<Shared>, core: Sender, path: Path<Ring>, slots: PeerMemory) -> Self {
         Self {
             shared,
             core,
             path,
-            slot,
+            slots,
             keys: PeerKeys::default(),
             open: Box::new([None; WINDOW]),
-            eager: None,
+            eager: [None; EAGER_SLOTS],
             eager_count: 0,
             fate: Fate::default(),
             in_call: false,
@@ -121,21 +121,21 @@ impl SendConnection {
             return Ok(None);
         };
         let payload = local.address.wrapping_add(offset) as *const u8;
-        // SAFETY: the caller's buffer is registered (`local_buffer`) and mapped, and the eager
-        // message before this one is delivered.
+        // SAFETY: the caller's buffer is registered (`local_buffer`) and mapped. A slot that the
+        // core gives again was released, when its message was delivered.
         let (source, remote_address) =
-            unsafe { self.path.memory.stage(&write, payload, self.slot) };
+            unsafe { self.path.memory.stage(&write, payload, self.slots) };
         self.path.push(SendWork {
             id: write.work.raw(),
             source,
             remote_address,
-            rkey: self.slot.rkey,
+            rkey: self.slots.rkey,
             immediate: None,
             signaled: write.signaled,
         });
         self.eager_count += 1;
         let number = self.eager_count;
-        self.eager = Some(OpenEager { number, local });
+        self.eager[write.slot] = Some(OpenEager { number, local });
         self.transmit();
         Ok(Some(Started::Eager(number)))
     }
@@ -171,20 +171,22 @@ impl SendConnection {
 
     /// Like [`SendConnection::test`], for a send that went ahead of its credit.
     pub fn test_eager(&mut self, number_low: u64) -> Result<Option<u64>> {
-        let open = self
+        let is_asked = |open: &OpenEager| open.number & super::net::SEQ_MASK == number_low;
+        let found = self
             .eager
-            .filter(|open| open.number & super::net::SEQ_MASK == number_low);
-        open.ok_or_else(not_open)?;
-        if self.core.eager_status() == SendStatus::Pending {
+            .iter()
+            .position(|open| open.as_ref().is_some_and(is_asked));
+        let slot = found.ok_or_else(not_open)?;
+        if self.core.eager_status(slot) == SendStatus::Pending {
             self.drive();
         }
-        match self.core.eager_status() {
+        match self.core.eager_status(slot) {
             SendStatus::Delivered { bytes } => {
-                if let Some(seq) = self.core.eager_seq() {
+                if let Some(seq) = self.core.eager_seq(slot) {
                     self.open[seq.slot()] = None;
                 }
-                self.eager = None;
-                let released = self.core.release_eager();
+                self.eager[slot] = None;
+                let released = self.core.release_eager(slot);
                 released.map_err(|error| self.defect(error))?;
                 Ok(Some(u64::from(bytes)))
             }
@@ -269,23 +271,25 @@ impl SendConnection {
                 break;
             }
         }
-        self.adopt_eager();
+        self.adopt_eagers();
         self.core.handle_counter(path, generation, counter)
     }
 
-    /// The eager send has become an ordinary message, which may have to be sent again.
-    fn adopt_eager(&mut self) {
-        let (Some(open), Some(seq)) = (self.eager, self.core.eager_seq()) else {
-            return;
-        };
-        let entry = &mut self.open[seq.slot()];
-        if entry.is_none_or(|entry| entry.seq != seq) {
-            *entry = Some(OpenSend {
-                seq,
-                local: open.local,
-                rkey: None,
-            });
-            self.report_truncation();
+    /// Eager sends become ordinary messages, which may have to be sent again.
+    fn adopt_eagers(&mut self) {
+        for slot in 0..EAGER_SLOTS {
+            let (Some(open), Some(seq)) = (self.eager[slot], self.core.eager_seq(slot)) else {
+                continue;
+            };
+            let entry = &mut self.open[seq.slot()];
+            if entry.is_none_or(|entry| entry.seq != seq) {
+                *entry = Some(OpenSend {
+                    seq,
+                    local: open.local,
+                    rkey: None,
+                });
+                self.report_truncation();
+            }
         }
     }
 
@@ -352,7 +356,7 @@ impl Driven for SendConnection {
 
     fn uses(&self, region: RegionId) -> bool {
         let ordinary = self.open.iter().flatten().map(|open| open.local);
-        let eager = self.eager.iter().map(|open| open.local);
+        let eager = self.eager.iter().flatten().map(|open| open.local);
         ordinary.chain(eager).any(|local| local.id == region)
     }
 

@@ -23,7 +23,7 @@ use super::memory::{Regions, check_spare};
 use super::nic::Nic;
 use super::path::Path;
 use super::receive::{RECEIVES_POSTED, ReceiveConnection};
-use super::ring::{PeerMemory, Ring, Slot};
+use super::ring::{PeerMemory, Ring, Slots};
 use super::send::SendConnection;
 use super::shared::{Inbox, News, Shared, Watch};
 use super::table::{Kind, Table};
@@ -275,7 +275,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     inbox.put_back(keys);
     let core = sender(nic.device.info().message_bytes_max)?;
     let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, ring);
-    let slot = peer_memory(remote);
+    let slots = peer_memory(remote);
     let label = label(&nic.device.info().name, &waiting.host, &accept.nic, true);
     SENDS.insert(|id| {
         let shared = Arc::new(Shared {
@@ -291,7 +291,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
             watch: Watch::new(id, runtime.steward().clone()),
         });
         (
-            SendConnection::new(shared.clone(), core, path, slot),
+            SendConnection::new(shared.clone(), core, path, slots),
             shared,
         )
     })
@@ -307,7 +307,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         .find(|path| path.path == PRIMARY.index() as u16)
         .ok_or_else(|| Error::Internal("the sender offered no path".into()))?;
     let generation = Generation(u32::from(offer.generation));
-    let slot = Slot::new(&nic.cache)?;
+    let slots = Slots::new(&nic.cache)?;
     let mut queue_pair = create_queue_pair(nic)?;
     // Before the answer: whoever knows our queue pair may write at once.
     queue_pair
@@ -323,7 +323,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             dev,
             offer.generation,
             queue_pair.as_ref(),
-            slot.memory(),
+            slots.memory(),
         )],
     };
     let inbox = Arc::<Inbox>::default();
@@ -331,7 +331,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
     core.add_path(PRIMARY, generation)
         .and_then(|()| core.set_credit_path(PRIMARY))
         .map_err(|error| Error::Internal(error.to_string()))?;
-    let path = Path::new(PRIMARY, generation, queue_pair, slot);
+    let path = Path::new(PRIMARY, generation, queue_pair, slots);
     let ring = peer_memory(offer);
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
     runtime.steward().add_connection(connection, link, &inbox);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEGMENT_BYTES_MAX, SEND_DEPTH};
 use r2ccl_core::wire::handle::PROTOCOL_VERSION;
 use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
@@ -20,7 +20,7 @@ use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
 use super::receive::{RECEIVES_POSTED, ReceiveConnection};
-use super::ring::{Ring, Slot};
+use super::ring::{Ring, Slots};
 use super::send::SendConnection;
 use super::shared::{Fate, Inbox, News, Shared, Watch};
 use super::steward::{Driven, Steward};
@@ -28,7 +28,7 @@ use super::table::Miss;
 use super::{RECEIVES, Runtime, SENDS};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const BYTES: usize = 4096;
+const BYTES: usize = EAGER_BYTES_MAX;
 const LIFE: Generation = Generation(1);
 
 /// Repeats a call until it gives something.
@@ -136,18 +136,18 @@ impl Ends {
         at_receiver.connect(&at_sender.address()).expect("connects");
         at_sender.connect(&at_receiver.address()).expect("connects");
         let ring = Ring::new(&world.cache).expect("a ring");
-        let slot = Slot::new(&world.cache).expect("a slot");
-        let (peer_ring, peer_slot) = (ring.memory(), slot.memory());
+        let slots = Slots::new(&world.cache).expect("slots");
+        let (peer_ring, peer_slots) = (ring.memory(), slots.memory());
         let (sender, receiver) = cores();
         let send = SENDS.insert(|id| {
             let shared = world.shared(id, names, names + 1);
             let path = Path::new(PathId::PRIMARY, LIFE, at_sender, ring);
-            let owned = SendConnection::new(shared.clone(), sender, path, peer_slot);
+            let owned = SendConnection::new(shared.clone(), sender, path, peer_slots);
             (owned, shared)
         });
         let receive = RECEIVES.insert(|id| {
             let shared = world.shared(id, names + 1, names);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, slot);
+            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, slots);
             let owned = ReceiveConnection::new(shared.clone(), receiver, path, peer_ring);
             (owned, shared)
         });
@@ -242,31 +242,36 @@ fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
     assert!(matches!(net::test(open), Err(Error::Remote(_))));
 }
 
-/// PROTOCOL R40, R41: the send starts without a credit, and its receive is done at once; done
-/// still means delivered (PROTOCOL R2).
+/// PROTOCOL R40, R41: sends start without a credit, as many as there are slots, and their receives
+/// are done at once; done still means delivered (PROTOCOL R2).
 #[test]
-fn a_small_send_does_not_wait_for_its_credit() {
+fn small_sends_do_not_wait_for_their_credits() {
     let world = World::new();
     let mut ends = Ends::new(&world);
-    let early = ends.try_send().expect("no error").expect("started");
-    for _ in 0..100 {
-        assert!(
-            net::test(early).expect("no error").is_none(),
-            "not delivered"
-        );
-        assert!(
-            ends.try_send().expect("no error").is_none(),
-            "one at a time"
-        );
+    for _ in 0..3 {
+        let start = |_| ends.try_send().expect("no error").expect("started");
+        let early: Vec<_> = (0..EAGER_SLOTS).map(start).collect();
+        for _ in 0..100 {
+            assert!(
+                ends.try_send().expect("no error").is_none(),
+                "all slots are in use"
+            );
+            let done = early
+                .iter()
+                .map(|&request| net::test(request).expect("no error"));
+            assert!(done.flatten().next().is_none(), "not delivered");
+        }
+        for &request in &early {
+            ends.sink.fill(0);
+            let receive = ends.post().expect("posted").expect("room");
+            let done = until(|| net::test(receive).expect("no error"));
+            assert_eq!((done.bytes[0], &ends.sink), (BYTES, &ends.source));
+            let sent = until(|| net::test(request).expect("no error"));
+            assert_eq!((sent.bytes[0], sent.is_receive), (BYTES, false));
+            assert!(net::test(request).is_err(), "it was reported");
+        }
     }
-    // The call that posts the receive finds the message, unless it is still on its way.
-    let receive = ends.post().expect("posted").expect("room");
-    let done = until(|| net::test(receive).expect("no error"));
-    assert_eq!((done.bytes[0], &ends.sink), (BYTES, &ends.source));
-    let sent = until(|| net::test(early).expect("no error"));
-    assert_eq!((sent.bytes[0], sent.is_receive), (BYTES, false));
-    assert!(net::test(early).is_err(), "it was reported");
-    // And again, in the other order.
+    // And in the other order.
     let (receive, send) = ends.message();
     until(|| net::test(receive).expect("no error"));
     until(|| net::test(send).expect("no error"));
@@ -277,7 +282,7 @@ fn a_small_send_does_not_wait_for_its_credit() {
 #[test]
 fn the_buffer_of_an_early_send_is_in_use_until_it_is_delivered() {
     let world = World::new();
-    let mut ends = Ends::new(&world);
+    let ends = Ends::new(&world);
     let early = ends.try_send().expect("no error").expect("started");
     net::deregister(ends.send, ends.source_mr).expect("deregistered");
     until(|| net::test(early).err());

@@ -17,7 +17,7 @@ use crate::paths::{Condition, PathTable};
 use crate::time::{Clock, Time};
 use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
-use eager::Eager;
+use eager::Eagers;
 use message::{Message, Messages, Progress};
 pub use values::{
     Arrival, EagerCopy, ReceiveBuffer, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
@@ -50,12 +50,7 @@ pub struct Receiver {
     confirmed: Seq,
     /// The counter is to be written even if it has not grown.
     counter_due: bool,
-    /// The message that came ahead of its credit and has not found its receive.
-    eager: Option<Eager>,
-    /// Eager messages that were given to receives.
-    eager_count: u64,
-    /// The last of these, while the sender may not know its credit.
-    held: Option<Seq>,
+    eagers: Eagers,
     statistics: ReceiverStatistics,
 }
 
@@ -74,16 +69,16 @@ impl Receiver {
             opened: Seq(0),
             confirmed: Seq(0),
             counter_due: false,
-            eager: None,
-            eager_count: 0,
-            held: None,
+            eagers: Eagers::default(),
             statistics: ReceiverStatistics::default(),
         }
     }
 
     /// Adds a path, or brings a retired one back under a newer generation (PROTOCOL R12).
     pub fn add_path(&mut self, path: PathId, generation: Generation) -> Result<(), ProtocolError> {
-        self.paths.add(path, generation, Condition::Live)
+        self.paths.add(path, generation, Condition::Live)?;
+        self.eagers.begin(path);
+        Ok(())
     }
 
     /// Condition of a path's newest generation; `None` when it was never added.
@@ -156,8 +151,9 @@ impl Receiver {
             return Err(ProtocolError::SegmentTooLarge(bytes));
         }
         let seq = self.open_message(immediate.seq)?;
+        let progress = self.messages.get_mut(seq).mark(immediate, bytes)?;
         self.note_credited(seq);
-        match self.messages.get_mut(seq).mark(immediate, bytes)? {
+        match progress {
             Progress::Duplicate => {
                 self.statistics.duplicates += 1;
                 Ok(Arrival::Duplicate(seq))
@@ -214,7 +210,7 @@ impl Receiver {
                 work,
                 path,
                 generation,
-                signaled: signaled || self.held.is_some(),
+                signaled: signaled || self.eagers.held().is_some(),
                 body,
             });
         }
@@ -229,7 +225,7 @@ impl Receiver {
                 work,
                 path,
                 generation,
-                signaled: signaled || self.held.is_some(),
+                signaled: signaled || self.eagers.held().is_some(),
                 body,
             });
         }
@@ -264,9 +260,8 @@ impl Receiver {
     pub fn resend_all(&mut self, path: PathId, generation: Generation) {
         if self.paths.accepts(path, generation) {
             self.credit_path = Some(path);
-            self.credited = self
-                .held
-                .map_or(self.delivered, |held| held.min(self.delivered));
+            let held = self.eagers.held();
+            self.credited = held.map_or(self.delivered, |held| held.min(self.delivered));
             self.counter_due = true;
         }
     }
@@ -321,7 +316,7 @@ impl Receiver {
     fn advance_oldest(&mut self) {
         while self.oldest < self.delivered
             && self.messages.get(self.oldest).is_released
-            && self.held != Some(self.oldest)
+            && self.eagers.held() != Some(self.oldest)
         {
             self.oldest = self.oldest.plus(1);
         }
