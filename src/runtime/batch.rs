@@ -21,25 +21,19 @@ const UNCONFIRMED_MAX: u32 = EAGER_SLOTS as u32 / 2;
 /// does not need them.
 #[derive(Debug)]
 pub struct Batch {
-    /// The sender cannot go on without what has been collected.
-    is_urgent: bool,
-    /// Something has been collected.
-    is_waiting: bool,
-    /// Polls that it has waited for.
+    /// Polls since there is something to send.
     waited: u32,
     /// Size of the last message, or part of one, that has come.
     last_bytes: u32,
-    /// Messages that have come since.
+    /// Messages that have come since something was sent.
     unconfirmed: u32,
-    /// Receives beyond [`ROOM_BYTES`] are among those opened.
+    /// Receives beyond [`ROOM_BYTES`] were opened since.
     has_large: bool,
 }
 
 impl Default for Batch {
     fn default() -> Self {
         Self {
-            is_urgent: false,
-            is_waiting: false,
             waited: 0,
             last_bytes: u32::MAX,
             unconfirmed: 0,
@@ -60,40 +54,23 @@ impl Batch {
         self.unconfirmed += 1;
     }
 
-    /// A counter has been collected.
-    pub fn note_counter(&mut self) {
-        self.is_waiting = true;
-    }
-
-    /// Credits for `count` messages from `first` on have been collected; all before `delivered`
-    /// are here already. The sender waits for them if it has no others and needs one.
-    pub fn note_credits(&mut self, first: u64, count: u8, delivered: u64) {
-        let is_starved = first <= delivered && delivered < first + u64::from(count);
-        let needs_credit = self.last_bytes > EAGER_BYTES_MAX as u32 || self.has_large;
-        self.is_urgent |= is_starved && needs_credit;
-        self.is_waiting = true;
-    }
-
-    /// Counts one poll. True: what has been collected goes out now.
-    pub fn is_due(&mut self) -> bool {
-        if !self.is_waiting {
-            return false;
-        }
+    /// Counts one poll with something to send: credits without which the sender has none
+    /// (`is_starved`), or what it can do without for a while. True: it goes out now.
+    pub fn is_due(&mut self, is_starved: bool) -> bool {
         self.waited += 1;
+        let needs_credit = self.last_bytes > EAGER_BYTES_MAX as u32 || self.has_large;
         let patience = if self.last_bytes > SMALL_BYTES || self.has_large {
             0
-        } else if self.last_bytes > EAGER_BYTES_MAX as u32 {
+        } else if needs_credit {
             PATIENCE
         } else {
             LONG_PATIENCE
         };
-        self.is_urgent || self.waited > patience || self.unconfirmed >= UNCONFIRMED_MAX
+        is_starved && needs_credit || self.waited > patience || self.unconfirmed >= UNCONFIRMED_MAX
     }
 
     /// Everything has gone out.
     pub fn clear(&mut self) {
-        self.is_urgent = false;
-        self.is_waiting = false;
         self.waited = 0;
         self.unconfirmed = 0;
         self.has_large = false;
@@ -104,9 +81,11 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// Polls until what was collected goes out.
-    fn polls(batch: &mut Batch) -> Option<u32> {
-        (1..=LONG_PATIENCE + 1).find(|_| batch.is_due())
+    /// Polls until something goes out.
+    fn polls(batch: &mut Batch, is_starved: bool) -> u32 {
+        (1..=LONG_PATIENCE + 1)
+            .find(|_| batch.is_due(is_starved))
+            .expect("goes out some day")
     }
 
     fn after(bytes: u32) -> Batch {
@@ -119,56 +98,37 @@ mod tests {
     const EAGER: u32 = EAGER_BYTES_MAX as u32;
 
     #[test]
-    fn the_only_credit_goes_at_once() {
-        for (first, count, delivered) in [(0, 1, 0), (3, 1, 3), (2, 2, 3)] {
-            for mut batch in [Batch::default(), after(EAGER + 1), after(1 << 20)] {
-                batch.note_credits(first, count, delivered);
-                assert_eq!(polls(&mut batch), Some(1));
-            }
+    fn a_credit_that_the_sender_needs_goes_at_once() {
+        for mut batch in [Batch::default(), after(EAGER + 1), after(1 << 20)] {
+            assert_eq!(polls(&mut batch, true), 1);
         }
-    }
-
-    #[test]
-    fn a_credit_that_the_sender_does_not_need_waits() {
         let mut batch = after(EAGER);
-        batch.note_receive(ROOM_BYTES);
-        batch.note_credits(3, 1, 3);
-        assert_eq!(polls(&mut batch), Some(LONG_PATIENCE + 1));
-        batch.clear();
         batch.note_receive(ROOM_BYTES + 1);
-        batch.note_credits(3, 1, 3);
-        assert_eq!(polls(&mut batch), Some(1), "the next one is a large one");
+        assert_eq!(
+            polls(&mut batch, true),
+            1,
+            "the next one may be a large one"
+        );
     }
 
     #[test]
     fn what_the_sender_can_do_without_waits() {
-        // Credits beyond others that are open, and of a message that came ahead of its own.
-        for (first, count, delivered) in [(4, 1, 3), (3, 1, 4)] {
-            let mut batch = after(SMALL_BYTES);
-            assert_eq!(polls(&mut batch), None, "nothing was collected");
-            batch.note_credits(first, count, delivered);
-            assert_eq!(polls(&mut batch), Some(PATIENCE + 1));
-            batch.clear();
-            batch.note_counter();
-            assert_eq!(polls(&mut batch), Some(PATIENCE + 1));
-        }
-        let mut batch = after(SMALL_BYTES + 1);
-        batch.note_counter();
-        assert_eq!(
-            polls(&mut batch),
-            Some(1),
-            "nothing waits between large messages"
-        );
+        let mut batch = after(EAGER);
+        batch.note_receive(ROOM_BYTES);
+        assert_eq!(polls(&mut batch, true), LONG_PATIENCE + 1);
+        batch.clear();
+        assert_eq!(polls(&mut batch, false), LONG_PATIENCE + 1);
+        assert_eq!(polls(&mut after(SMALL_BYTES), false), PATIENCE + 1);
+        assert_eq!(polls(&mut after(SMALL_BYTES + 1), false), 1);
     }
 
     #[test]
     fn a_sender_never_runs_out_of_slots() {
         let mut batch = after(EAGER);
         for _ in 0..UNCONFIRMED_MAX {
-            assert!(!batch.is_due());
+            assert!(!batch.is_due(true));
             batch.note_arrival(EAGER);
-            batch.note_counter();
         }
-        assert_eq!(polls(&mut batch), Some(1));
+        assert_eq!(polls(&mut batch, true), 1);
     }
 }

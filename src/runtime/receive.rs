@@ -94,7 +94,6 @@ impl ReceiveConnection {
             });
             self.open_count += 1;
             self.take_eagers();
-            self.gather();
         }
         Ok(first)
     }
@@ -132,15 +131,14 @@ impl ReceiveConnection {
 
     fn drive(&mut self) {
         self.shared.note_poll();
-        if self.batch.is_due() {
+        let is_starved = self.core.is_sender_starved();
+        if self.core.has_unsent() && self.batch.is_due(is_starved) {
             self.flush();
         }
         self.poll_arrivals();
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
             self.flush();
-        } else {
-            self.gather();
         }
         self.read_inbox();
         if let Some(status) = self.path.failure() {
@@ -214,26 +212,13 @@ impl ReceiveConnection {
         self.path.fence();
     }
 
-    /// Collects credits and counters for the next chain. They wait for a later call, which NCCL
-    /// owes as long as a receive is open, and so share a doorbell; with the last receive they go
-    /// out at once (PROTOCOL R26), since NCCL may never call again.
-    fn gather(&mut self) {
-        let (core, batch, ring) = (&mut self.core, &mut self.batch, self.ring);
-        self.path.fill(|| {
-            let write = core.poll_transmit()?;
-            match write.body {
-                ReceiverBody::Credits { first, count, .. } => {
-                    batch.note_credits(first.0, count, core.delivered());
-                }
-                ReceiverBody::Counter { .. } => batch.note_counter(),
-            }
-            Some(work(&write, ring))
-        });
-    }
-
-    /// Posts what has been collected.
+    /// Posts credits and the counter. They wait for a later call, which NCCL owes as long as a
+    /// receive is open, and so share a doorbell; with the last receive they go out at once
+    /// (PROTOCOL R26), since NCCL may never call again.
     fn flush(&mut self) {
-        self.gather();
+        let (core, ring) = (&mut self.core, self.ring);
+        self.path
+            .fill(|| core.poll_transmit().map(|write| work(&write, ring)));
         self.path.post();
         self.batch.clear();
         // A counter that finds no room is a backlog, too, once nobody owes us a call.

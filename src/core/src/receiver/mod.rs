@@ -232,7 +232,12 @@ impl Receiver {
         None
     }
 
-    /// Whether a credit or the counter waits for room in the send queue.
+    /// Whether the sender has used every credit that was handed out, and there are more.
+    pub fn is_sender_starved(&self) -> bool {
+        self.credited <= self.delivered && self.delivered < self.opened
+    }
+
+    /// Whether credits or the counter wait to be posted.
     pub fn has_unsent(&self) -> bool {
         self.credited < self.opened || self.delivered > self.confirmed || self.counter_due
     }
@@ -334,12 +339,7 @@ impl Receiver {
 
     /// Whether a write is waiting to be posted, or a message to arrive.
     pub fn is_busy(&self) -> bool {
-        self.delivered < self.opened || self.has_transmit()
-    }
-
-    /// Whether credits or a counter wait to be posted.
-    pub fn has_transmit(&self) -> bool {
-        self.credited < self.opened || self.confirmed < self.delivered || self.counter_due
+        self.delivered < self.opened || self.has_unsent()
     }
 
     /// State for people.
