@@ -51,6 +51,10 @@ pub struct Receiver {
     /// The counter is to be written even if it has not grown.
     counter_due: bool,
     eagers: Eagers,
+    /// What is written is said again on demand: the sender may have missed it.
+    is_resending: bool,
+    /// Where that ends: path, generation and work requests posted by then.
+    resent: Option<(PathId, Generation, u64)>,
     statistics: ReceiverStatistics,
 }
 
@@ -70,6 +74,8 @@ impl Receiver {
             confirmed: Seq(0),
             counter_due: false,
             eagers: Eagers::default(),
+            is_resending: false,
+            resent: None,
             statistics: ReceiverStatistics::default(),
         }
     }
@@ -190,46 +196,53 @@ impl Receiver {
     /// could not be. The counter comes after the credits (PROTOCOL R11).
     pub fn poll_transmit(&mut self) -> Option<ReceiverWrite> {
         let path = self.credit_path?;
+        let generation = self
+            .paths
+            .get(path)
+            .filter(|state| state.can_post())?
+            .generation();
+        let (kind, seq, body) = self.next_body(generation)?;
         let state = self.paths.get_mut(path)?;
-        if !state.can_post() {
-            return None;
+        let (work, signaled) = state.post(kind, seq, 0);
+        if self.is_resending {
+            self.resent = Some((path, generation, state.posted()));
         }
-        let generation = state.generation();
+        let signaled = signaled || self.is_resending;
+        self.is_resending &= self.has_unsent();
+        Some(ReceiverWrite {
+            work,
+            path,
+            generation,
+            signaled,
+            body,
+        })
+    }
+
+    /// What to say next; it counts as said.
+    fn next_body(&mut self, generation: Generation) -> Option<(WorkKind, Seq, ReceiverBody)> {
         if self.credited < self.opened {
             let first = self.credited;
             let (lines, count) = self.messages.lines(first, self.opened, generation);
             self.credited = first.plus(u64::from(count));
-            let (work, signaled) = state.post(WorkKind::Credits, first, 0);
             let body = ReceiverBody::Credits {
                 slot: first.slot(),
                 first,
                 count,
                 lines,
             };
-            return Some(ReceiverWrite {
-                work,
-                path,
-                generation,
-                signaled: signaled || self.eagers.held().is_some(),
-                body,
-            });
+            return Some((WorkKind::Credits, first, body));
         }
-        if self.delivered > self.confirmed || self.counter_due {
-            self.confirmed = self.delivered;
-            self.counter_due = false;
-            let (work, signaled) = state.post(WorkKind::Counter, self.delivered, 0);
-            let body = ReceiverBody::Counter {
-                value: self.delivered.0,
-            };
-            return Some(ReceiverWrite {
-                work,
-                path,
-                generation,
-                signaled: signaled || self.eagers.held().is_some(),
-                body,
-            });
+        if self.delivered == self.confirmed && !self.counter_due {
+            return None;
         }
-        None
+        self.confirmed = self.delivered;
+        self.counter_due = false;
+        let value = self.delivered.0;
+        Some((
+            WorkKind::Counter,
+            self.delivered,
+            ReceiverBody::Counter { value },
+        ))
     }
 
     /// Whether the sender has used every credit that was handed out, and there are more.
@@ -260,14 +273,15 @@ impl Receiver {
     }
 
     /// Makes `path` the credit path and writes the credits of all messages from the oldest
-    /// undelivered one on, and the counter, again. May be repeated at will (PROTOCOL R15). A
-    /// generation that is over is ignored.
+    /// undelivered one on, and the counter, again, signalled: the watchdog sees whether they
+    /// arrive. May be repeated at will (PROTOCOL R15). A generation that is over is ignored.
     pub fn resend_all(&mut self, path: PathId, generation: Generation) {
         if self.paths.accepts(path, generation) {
             self.credit_path = Some(path);
             let held = self.eagers.held();
             self.credited = held.map_or(self.delivered, |held| held.min(self.delivered));
             self.counter_due = true;
+            self.is_resending = true;
         }
     }
 

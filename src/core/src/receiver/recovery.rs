@@ -115,12 +115,13 @@ impl Receiver {
     pub fn work(&self, path: PathId) -> Work {
         let is_credit_path = self.credit_path == Some(path);
         let completed = self.paths.get(path).map_or(0, |state| state.completed());
-        // Nothing else shows that the credit of an eager message does not arrive.
-        let is_unsure = self.eagers.held().is_some()
-            && self
+        let is_unsure = self.resent.is_some_and(|(place, generation, posted)| {
+            let state = self
                 .paths
                 .get(path)
-                .is_some_and(|state| state.outstanding() > 0);
+                .filter(|state| state.generation() == generation);
+            place == path && state.is_some_and(|state| state.completed() < posted)
+        });
         Work {
             is_waiting: is_credit_path && (self.is_waiting() || is_unsure),
             progress: completed + self.delivered.0,
