@@ -145,11 +145,17 @@ impl<'a> Pair<'a> {
             assert_eq!(code, ncclSuccess);
             (!request.is_null()).then_some(request)
         });
-        let mut done = POISON_INT;
-        // SAFETY: as NCCL calls it. It tests in each turn what is posted; credits count on that.
-        let code = unsafe { self.table.test(request, &raw mut done, null_mut()) };
-        assert_eq!((code, done), (ncclSuccess, 0));
+        self.turn(request);
         request
+    }
+
+    /// Tests a receive that cannot be done. NCCL tests in each turn what is posted; credits count
+    /// on that.
+    fn turn(&self, receive: Opaque) {
+        let mut done = POISON_INT;
+        // SAFETY: as NCCL calls it.
+        let code = unsafe { self.table.test(receive, &raw mut done, null_mut()) };
+        assert_eq!((code, done), (ncclSuccess, 0));
     }
 
     /// Tests requests, oldest first, until all are done; the sizes that each reported.
@@ -182,6 +188,7 @@ impl<'a> Pair<'a> {
         let receive = self.receive(&[BUFFER_BYTES as i64], &mut [7]);
         let source = self.source();
         let send = until("send", || {
+            self.turn(receive);
             self.try_send(source, bytes as i64, 7, self.source_mr)
         });
         let sizes = self.finish(&[send, receive]);

@@ -45,6 +45,7 @@ def arguments():
     add("--rounds", type=int, default=5, help="interleaved launches of speed (%(default)s)")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
         help="more environment for the plugin's launches")
+    add("--latency", action="store_true", help="speed measures the latency of 8 bytes only")
     add("--series", action="append", default=[], metavar="'LABEL: NAME=VALUE …'",
         help="one more series in the speed table")
     add("--limit", type=float, default=540.0, metavar="SECONDS",
@@ -103,7 +104,7 @@ def run_part(name, context, options, more):
         if name == "nccl-tests":
             return nccl_tests.run(context, options.nccl_tests)
         if name == "speed":
-            return speed.run(context, options.rounds, more)
+            return speed.run(context, options.rounds, more, options.latency)
         return getattr(parts, name)(context)
     except Exception as error:
         return {"problems": [f"{type(error).__name__}: {error}"]}

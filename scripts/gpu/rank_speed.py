@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import rank_common as common
 
-WARM_UP, BATCHES, BATCH, SYNCHRONOUS = 200, 50, 20, 1000
+WARM_UP, BATCHES, BATCH, SYNCHRONOUS = 2000, 500, 20, 10_000
 
 
 def timed(call, times):

@@ -80,19 +80,21 @@ def _latencies(plugin, socket, kind):
     }
 
 
-def run(context, rounds, more):
+def run(context, rounds, more, latency_only=False):
     """The part. Needs two GPUs: ranks that share one are time-sliced."""
     if context.gpus < 2:
         return {"skipped": "needs two GPUs, one rank each", "problems": []}
     outcomes = {}
     chosen = series(context, more)
+    if latency_only:
+        chosen = {name: chosen[name] for name in (PLUGIN, SOCKET)}
     for number in range(rounds):
         for name, env in chosen.items():
             if name not in (PLUGIN, SOCKET) and number >= TUNED_ROUNDS:
                 continue
             # The bandwidth of the two main series needs fewer launches than the latency.
-            sizes = SIZES if number < max(TUNED_ROUNDS, 3) else []
-            outcome = _launch(context, name, number, env, SIZES[:-1] if context.quick else sizes)
+            sizes = SIZES if number < max(TUNED_ROUNDS, 3) and not latency_only else []
+            outcome = _launch(context, name, number, env, sizes[:-1] if context.quick else sizes)
             outcomes.setdefault(name, []).append(outcome)
     return _result(outcomes)
 

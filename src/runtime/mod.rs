@@ -5,6 +5,7 @@
 //! [`memory`] (registrations), [`control`] (the other process), [`steward`] (who acts when NCCL
 //! does not call).
 
+pub mod batch;
 pub mod control;
 pub mod error;
 pub mod fork;
@@ -21,6 +22,7 @@ pub mod setup;
 pub mod shared;
 pub mod steward;
 pub mod table;
+pub mod words;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use r2ccl_fabric::Access;
 use super::error::{Error, Result};
 use super::memory::{Lease, check_spare};
 use super::nic::Properties;
+use super::send::Started;
 use super::shared::Shared;
 use super::steward::Driven;
 use super::table::{Id, Kind, Miss, Table};
@@ -157,10 +158,13 @@ pub fn isend(
 ) -> Result<Option<u64>> {
     check_size(bytes)?;
     let region = region_of(comm, mr, Kind::SendMemory, bytes)?;
-    let seq = drive(&SENDS, comm, |connection| {
+    let started = drive(&SENDS, comm, |connection| {
         connection.isend(now(), region, address as u64, bytes as u64, tag)
     })?;
-    Ok(seq.map(|seq| request(comm, Kind::SendRequest, seq.0)))
+    Ok(started.map(|started| match started {
+        Started::Message(seq) => request(comm, Kind::SendRequest, seq.0),
+        Started::Eager(number) => request(comm, Kind::EagerRequest, number),
+    }))
 }
 
 /// Posts a receive of one buffer or a group.
@@ -208,9 +212,13 @@ pub fn test(request: u64) -> Result<Option<Done>> {
     let unknown = || Error::Argument("this request was never made here".into());
     let id = Id::unpack(request).ok_or_else(unknown)?;
     match id.kind {
-        Kind::SendRequest => {
+        Kind::SendRequest | Kind::EagerRequest => {
             let comm = connection_of(&SENDS, &id)?;
-            let sent = drive(&SENDS, comm, |send| send.test(id.serial & SEQ_MASK))?;
+            let number = id.serial & SEQ_MASK;
+            let sent = drive(&SENDS, comm, |send| match id.kind {
+                Kind::EagerRequest => send.test_eager(number),
+                _ => send.test(number),
+            })?;
             Ok(sent.map(|bytes| {
                 let mut sizes = [0; GROUP_MAX];
                 sizes[0] = bytes as usize;

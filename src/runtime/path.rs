@@ -3,14 +3,12 @@
 use r2ccl_core::{Generation, PathId};
 use r2ccl_fabric::{Completion, Opcode, PostError, QueuePair, SendWork, Status};
 
-use super::ring::Ring;
-
 /// Work requests posted with one doorbell at the most.
 const CHAIN_MAX: usize = 32;
 
-/// A path of a connection at this end. Fields drop in order: the queue pair goes before the ring
-/// that the peer writes to through it.
-pub struct Path {
+/// A path of a connection at this end, with memory `M` of its own that the peer writes to. Fields
+/// drop in order: the queue pair goes before that memory.
+pub struct Path<M> {
     /// Which path.
     pub id: PathId,
     /// Which life of it.
@@ -21,17 +19,17 @@ pub struct Path {
     /// The send queue had no room for the whole chain.
     is_stuck: bool,
     failure: Option<Status>,
-    /// Credits and counter of this generation; on the sending side only.
-    pub ring: Option<Ring>,
+    /// A [`super::ring::Ring`] or [`super::ring::Slots`].
+    pub memory: M,
 }
 
-impl Path {
+impl<M> Path<M> {
     /// Path over a queue pair that is being connected.
     pub fn new(
         id: PathId,
         generation: Generation,
         queue_pair: Box<dyn QueuePair>,
-        ring: Option<Ring>,
+        memory: M,
     ) -> Self {
         Self {
             id,
@@ -41,7 +39,7 @@ impl Path {
             completions: [Completion::EMPTY; CHAIN_MAX],
             is_stuck: false,
             failure: None,
-            ring,
+            memory,
         }
     }
 
@@ -50,8 +48,21 @@ impl Path {
         !self.is_full() && self.failure.is_none()
     }
 
-    /// Whether the next chain has its full length.
-    pub fn is_full(&self) -> bool {
+    /// Adds what `next` gives to the chain, and posts it whenever it has its full length. The last
+    /// part stays for [`Path::post`].
+    pub fn fill(&mut self, mut next: impl FnMut() -> Option<SendWork>) {
+        loop {
+            while self.has_room() {
+                let Some(work) = next() else { return };
+                self.push(work);
+            }
+            if self.failure.is_some() || !self.post() {
+                return;
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
         self.chain.len() == CHAIN_MAX
     }
 

@@ -4,34 +4,21 @@ use std::sync::Arc;
 
 use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, WINDOW};
 use r2ccl_core::{
-    ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time, WorkId,
+    ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time,
+    WorkId,
 };
 use r2ccl_fabric::{SendWork, WriteSource};
 
+use super::batch::Batch;
 use super::error::{Error, Result};
 use super::path::{Path, is_arrival};
-use super::ring::Ring;
+use super::ring::{PeerMemory, Slots};
 use super::shared::{Fate, News, Shared};
 use super::steward::Driven;
 
 /// Receives that a queue pair holds: enough for a full window of ordinary messages and a few of
 /// the largest; each arrival is made good in the poll that sees it.
 pub const RECEIVES_POSTED: u32 = (2 * WINDOW + 8 * SEGMENTS_MAX) as u32;
-
-/// Up to this size a message costs about as much as a doorbell.
-const SMALL_BYTES: u32 = 8 << 10;
-/// Polls that credits and counters may wait for to share a doorbell. On two H200s one poll of NCCL
-/// takes about a microsecond.
-const PATIENCE: u32 = 8;
-
-/// Where the sender's credit ring lies.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerRing {
-    /// Address of the first credit line in the sender's process.
-    pub address: u64,
-    /// Its key.
-    pub rkey: u32,
-}
 
 /// A finished receive.
 #[derive(Clone, Copy, Debug)]
@@ -46,17 +33,13 @@ pub struct Received {
 pub struct ReceiveConnection {
     shared: Arc<Shared>,
     core: Receiver,
-    path: Path,
-    peer_ring: PeerRing,
+    path: Path<Slots>,
+    ring: PeerMemory,
     /// Receives that NCCL has not been told the end of, by the sequence of their first buffer.
     open: Box<[Option<OpenReceive>; WINDOW]>,
     fate: Fate,
     open_count: usize,
-    /// The sender is out of credits but for those that have been collected.
-    is_urgent: bool,
-    /// Polls that what has been collected waits for at the most, and has waited for.
-    patience: u32,
-    waited: u32,
+    batch: Batch,
     in_call: bool,
 }
 
@@ -70,18 +53,16 @@ struct OpenReceive {
 impl ReceiveConnection {
     /// Connection over one path whose queue pair is being connected and has
     /// [`RECEIVES_POSTED`] receives.
-    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path, peer_ring: PeerRing) -> Self {
+    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path<Slots>, ring: PeerMemory) -> Self {
         Self {
             shared,
             core,
             path,
-            peer_ring,
+            ring,
             open: Box::new([None; WINDOW]),
             fate: Fate::default(),
             open_count: 0,
-            is_urgent: false,
-            patience: PATIENCE,
-            waited: 0,
+            batch: Batch::default(),
             in_call: false,
         }
     }
@@ -89,11 +70,16 @@ impl ReceiveConnection {
     /// Posts a receive of 1 to 8 buffers. `None`: the window is full; NCCL asks again.
     pub fn irecv(&mut self, now: Time, buffers: &[ReceiveBuffer]) -> Result<Option<Seq>> {
         self.shared.note_poll();
+        if self.open_count == 0 {
+            // After a pause the message may be here already: then its credit is in no hurry.
+            self.poll_arrivals();
+        }
         self.read_inbox();
         self.check()?;
         let mut regions = [RegionId(0); GROUP_MAX];
         for (buffer, region) in buffers.iter().zip(&mut regions) {
             self.check_buffer(buffer)?;
+            self.batch.note_receive(buffer.capacity);
             *region = buffer.region;
         }
         let first = self
@@ -107,7 +93,7 @@ impl ReceiveConnection {
                 regions,
             });
             self.open_count += 1;
-            self.gather();
+            self.take_eagers();
         }
         Ok(first)
     }
@@ -145,15 +131,14 @@ impl ReceiveConnection {
 
     fn drive(&mut self) {
         self.shared.note_poll();
-        if self.is_due() {
+        let is_starved = self.core.is_sender_starved();
+        if self.core.has_unsent() && self.batch.is_due(is_starved) {
             self.flush();
         }
         self.poll_arrivals();
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
             self.flush();
-        } else {
-            self.gather();
         }
         self.read_inbox();
         if let Some(status) = self.path.failure() {
@@ -170,8 +155,7 @@ impl ReceiveConnection {
         let (path, generation) = (self.path.id, self.path.generation);
         let mut arrivals = 0;
         let mut broken = None;
-        let core = &mut self.core;
-        let patience = &mut self.patience;
+        let (core, batch) = (&mut self.core, &mut self.batch);
         self.path.poll(|completion| {
             if !is_arrival(completion) {
                 if let Some(work) = WorkId::from_raw(completion.id) {
@@ -181,7 +165,7 @@ impl ReceiveConnection {
             }
             arrivals += 1;
             let (immediate, bytes) = (completion.immediate, completion.byte_len);
-            *patience = if bytes <= SMALL_BYTES { PATIENCE } else { 0 };
+            batch.note_arrival(bytes);
             if let Err(error) = core.handle_arrival(path, generation, immediate, bytes) {
                 broken.get_or_insert(error);
             }
@@ -189,71 +173,59 @@ impl ReceiveConnection {
         if arrivals > 0 {
             self.path.post_receives(arrivals);
         }
-        if let Some(error) = broken {
-            self.fate.on_protocol_error(&self.shared.label, error);
-            self.path.fence();
+        match broken {
+            Some(error) => self.on_protocol_error(error),
+            None => self.take_eagers(),
         }
     }
 
-    /// Whether what has been collected must go out now. Between small messages each doorbell is a
-    /// good part of the latency of the next one, so what the sender can do without yet waits for a
-    /// few polls: counters, and credits while it has others.
-    fn is_due(&mut self) -> bool {
-        self.waited += 1;
-        self.is_urgent || self.waited > self.patience
-    }
-
-    /// Collects credits and counters for the next chain. They wait for a later call, which NCCL
-    /// owes as long as a receive is open, and so share a doorbell; with the last receive they go
-    /// out at once (PROTOCOL R26), since NCCL may never call again.
-    fn gather(&mut self) {
-        loop {
-            while self.path.has_room() {
-                let Some(write) = self.core.poll_transmit() else {
-                    return;
-                };
-                if let ReceiverBody::Credits { first, .. } = write.body {
-                    self.is_urgent |= first.0 <= self.core.delivered();
-                }
-                let work = self.work(&write);
-                self.path.push(work);
-            }
-            if self.path.failure().is_some() || !self.path.post() {
-                return;
-            }
+    /// Looks for messages that came ahead of their credits, and copies them where they belong
+    /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
+    fn take_eagers(&mut self) {
+        if self.path.failure().is_some() {
+            return;
+        }
+        if let Err(error) = self.read_slots() {
+            return self.on_protocol_error(error);
+        }
+        while let Some(copy) = self.core.poll_eager() {
+            self.batch.note_arrival(copy.bytes);
+            // SAFETY: the receive is open, so that its buffer is registered (`check_buffer`) and
+            // mapped: a registration that ends stops the connection first.
+            unsafe { self.path.memory.copy_out(&copy) };
         }
     }
 
-    /// Posts what has been collected.
+    fn read_slots(&mut self) -> std::result::Result<(), ProtocolError> {
+        let path = &self.path;
+        while let Some(slot) = self.core.eager_slot(path.id) {
+            let head = path.memory.head(slot);
+            if !self.core.handle_eager(path.id, path.generation, &head)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_protocol_error(&mut self, error: ProtocolError) {
+        self.fate.on_protocol_error(&self.shared.label, error);
+        self.path.fence();
+    }
+
+    /// Posts credits and the counter. They wait for a later call, which NCCL owes as long as a
+    /// receive is open, and so share a doorbell; with the last receive they go out at once
+    /// (PROTOCOL R26), since NCCL may never call again.
     fn flush(&mut self) {
-        self.gather();
+        let (core, ring) = (&mut self.core, self.ring);
+        self.path
+            .fill(|| core.poll_transmit().map(|write| work(&write, ring)));
         self.path.post();
-        self.is_urgent = false;
-        self.waited = 0;
+        self.batch.clear();
         // A counter that finds no room is a backlog, too, once nobody owes us a call.
         let is_owed = self.open_count == 0 && self.core.has_unsent();
         let has_failed = self.path.failure().is_some();
         self.shared
             .note_backlog(self.path.has_backlog() || is_owed && !has_failed);
-    }
-
-    fn work(&self, write: &ReceiverWrite) -> SendWork {
-        let (bytes, len) = write.payload();
-        let ring = self.peer_ring;
-        SendWork {
-            id: write.work.raw(),
-            source: WriteSource::Inline {
-                bytes,
-                len: len as u8,
-            },
-            remote_address: match write.body {
-                ReceiverBody::Credits { slot, .. } => Ring::line_address(ring.address, slot),
-                ReceiverBody::Counter { .. } => Ring::counter_address(ring.address),
-            },
-            rkey: ring.rkey,
-            immediate: None,
-            signaled: write.signaled,
-        }
     }
 
     fn read_inbox(&mut self) {
@@ -289,6 +261,24 @@ impl ReceiveConnection {
         self.open[seq_low as usize % WINDOW]
             .filter(|open| open.first.0 & super::net::SEQ_MASK == seq_low)
             .ok_or_else(|| Error::Argument("this receive request is not open any more".into()))
+    }
+}
+
+fn work(write: &ReceiverWrite, ring: PeerMemory) -> SendWork {
+    let (bytes, len) = write.payload();
+    SendWork {
+        id: write.work.raw(),
+        source: WriteSource::Inline {
+            bytes,
+            len: len as u8,
+        },
+        remote_address: match write.body {
+            ReceiverBody::Credits { slot, .. } => ring.line(slot),
+            ReceiverBody::Counter { .. } => ring.counter(),
+        },
+        rkey: ring.rkey,
+        immediate: None,
+        signaled: write.signaled,
     }
 }
 

@@ -1,105 +1,149 @@
-//! The memory of a sender that its receiver writes to: credit lines and the delivered counter.
+//! What a generation of a path has in memory that is registered for it: at the sender credit lines,
+//! the delivered counter and copies of eager messages, at the receiver the slots that such messages
+//! go to.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use r2ccl_core::limits::{CREDIT_BYTES, WINDOW};
-use r2ccl_fabric::Access;
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, EAGER_BYTES_MAX, EAGER_HEAD_BYTES};
+use r2ccl_core::wire::eager::{EAGER_RING_BYTES, EAGER_SLOT_BYTES, eager_padded};
+use r2ccl_core::{EagerCopy, EagerWrite};
+use r2ccl_fabric::{WriteSource, copy_words};
 
-use super::error::{Error, Result};
-use super::memory::{Lease, MemoryCache};
+use super::error::Result;
+use super::memory::MemoryCache;
+use super::words::Words;
 
-/// One credit ring and counter word: one generation of one path. It must outlive its queue pair.
-pub struct Ring {
-    lease: Option<Lease>,
-    memory: NonNull<u8>,
+/// The counter lies behind the lines, on a cache line of its own, and the copies behind that.
+const COUNTER_OFFSET: usize = CREDIT_RING_BYTES;
+const COPIES_OFFSET: usize = COUNTER_OFFSET + 64;
+const RING_BYTES: usize = COPIES_OFFSET + EAGER_RING_BYTES;
+
+/// Memory of the other end that a generation of a path writes to.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerMemory {
+    /// Its first byte in the peer's process.
+    pub address: u64,
+    /// Its key.
+    pub rkey: u32,
 }
 
-/// The counter lies behind the lines, on a cache line of its own.
-const COUNTER_OFFSET: usize = WINDOW * CREDIT_BYTES;
-const RING_BYTES: usize = COUNTER_OFFSET + 64;
-const RING_ALIGN: usize = 4096;
-const LINE_WORDS: usize = CREDIT_BYTES / 8;
+impl PeerMemory {
+    /// Address of the credit line of `slot` in the ring that lies there.
+    pub fn line(&self, slot: usize) -> u64 {
+        self.address + (slot * CREDIT_BYTES) as u64
+    }
 
-// SAFETY: the memory belongs to the ring alone and is read through atomics only.
-unsafe impl Send for Ring {}
+    /// Address of its counter.
+    pub fn counter(&self) -> u64 {
+        self.address + COUNTER_OFFSET as u64
+    }
+
+    /// Where an eager payload of `bytes` begins in `slot` of those that lie there.
+    fn payload(&self, slot: usize, bytes: u32) -> u64 {
+        self.address + payload_offset(slot, bytes) as u64
+    }
+}
+
+/// Where the head of an eager message begins.
+fn head_offset(slot: usize) -> usize {
+    slot * EAGER_SLOT_BYTES + EAGER_BYTES_MAX
+}
+
+/// Payloads end where the head begins.
+fn payload_offset(slot: usize, bytes: u32) -> usize {
+    head_offset(slot) - eager_padded(bytes).min(EAGER_BYTES_MAX)
+}
+
+/// Credit ring, counter and copies of one generation, at the sender.
+pub struct Ring(Words);
 
 impl Ring {
     /// Allocates and registers a ring on the device of `cache`.
     pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
-        // SAFETY: the layout has a size above zero.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout()?) })
-            .ok_or_else(|| Error::System(format!("no memory for a ring of {RING_BYTES} bytes")))?;
-        let mut ring = Self {
-            lease: None,
-            memory,
-        };
-        // SAFETY: `drop` gives the lease back before it frees the memory.
-        ring.lease =
-            Some(unsafe { cache.lease(memory.as_ptr(), RING_BYTES, Access::RemoteWrite) }?);
-        Ok(ring)
+        Words::new(cache, RING_BYTES).map(Self)
     }
 
-    /// Address of the first credit line.
-    pub fn credits_address(&self) -> u64 {
-        self.memory.as_ptr() as u64
-    }
-
-    /// Key for the peer.
-    pub fn rkey(&self) -> u32 {
-        self.lease
-            .as_ref()
-            .map_or(0, |lease| lease.registration().rkey)
-    }
-
-    /// Address of the credit line of `slot` in a ring at `base`.
-    pub fn line_address(base: u64, slot: usize) -> u64 {
-        base + (slot % WINDOW * CREDIT_BYTES) as u64
-    }
-
-    /// Address of the counter of a ring at `base`.
-    pub fn counter_address(base: u64) -> u64 {
-        base + COUNTER_OFFSET as u64
+    /// For the peer.
+    pub fn memory(&self) -> PeerMemory {
+        peer_memory(&self.0)
     }
 
     /// The delivered counter as the receiver has written it.
     pub fn counter(&self) -> u64 {
-        u64::from_le(self.word(COUNTER_OFFSET / 8).load(Ordering::Acquire))
+        u64::from_le(self.0.word(COUNTER_OFFSET / 8).load(Ordering::Acquire))
     }
 
-    /// Copies a credit line, its sequence first: whoever then finds the expected sequence has the
-    /// whole line, since a NIC writes it in ascending order and the sequence stands last.
+    /// Copies the credit line of `slot`.
     pub fn line(&self, slot: usize) -> [u8; CREDIT_BYTES] {
-        let first = slot % WINDOW * LINE_WORDS;
-        let mut line = [0; CREDIT_BYTES];
-        for index in (0..LINE_WORDS).rev() {
-            let word = self.word(first + index).load(Ordering::Acquire);
-            line[index * 8..][..8].copy_from_slice(&word.to_ne_bytes());
-        }
-        line
+        self.0.copy_backwards(slot * CREDIT_BYTES)
     }
 
-    fn word(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < RING_BYTES / 8);
-        // SAFETY: the index lies inside the allocation, which is aligned and lives as long as
-        // `self`; the peer's NIC writes whole aligned words.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast::<u64>().add(index)) }
+    /// Copies an eager message with its head, and tells what to write and where to.
+    ///
+    /// # Safety
+    /// `payload` must be readable for the bytes of `write`, and the message before in its slot must
+    /// be delivered.
+    pub unsafe fn stage(
+        &mut self,
+        write: &EagerWrite,
+        payload: *const u8,
+        to: PeerMemory,
+    ) -> (WriteSource, u64) {
+        let offset = payload_offset(write.slot, write.bytes);
+        let head_offset = head_offset(write.slot);
+        let begin = self.0.at(COPIES_OFFSET + offset);
+        let head = self.0.at(COPIES_OFFSET + head_offset);
+        // SAFETY: both lie inside the copy, which no NIC reads now; the caller vouches for the
+        // payload.
+        unsafe {
+            begin.copy_from_nonoverlapping(payload, write.bytes as usize);
+            head.copy_from_nonoverlapping(write.head.as_ptr(), EAGER_HEAD_BYTES);
+        }
+        let source = WriteSource::Registered {
+            address: begin as u64,
+            len: (head_offset + EAGER_HEAD_BYTES - offset) as u32,
+            lkey: self.0.registration().lkey,
+        };
+        (source, to.payload(write.slot, write.bytes))
     }
 }
 
-fn layout() -> Result<Layout> {
-    Layout::from_size_align(RING_BYTES, RING_ALIGN)
-        .map_err(|error| Error::Internal(format!("layout of the credit ring: {error}")))
+/// Slots of one generation for messages ahead of their credits, at the receiver.
+pub struct Slots(Words);
+
+impl Slots {
+    /// Allocates and registers slots on the device of `cache`.
+    pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
+        Words::new(cache, EAGER_RING_BYTES).map(Self)
+    }
+
+    /// For the peer.
+    pub fn memory(&self) -> PeerMemory {
+        peer_memory(&self.0)
+    }
+
+    /// Copies the head in `slot`.
+    pub fn head(&self, slot: usize) -> [u8; EAGER_HEAD_BYTES] {
+        self.0.copy_backwards(head_offset(slot))
+    }
+
+    /// Copies an eager message to its buffer, as a NIC would write it.
+    ///
+    /// # Safety
+    /// The buffer must be registered and mapped.
+    pub unsafe fn copy_out(&self, copy: &EagerCopy) {
+        let source = self.0.at(payload_offset(copy.slot, copy.payload));
+        let bytes = copy.bytes.min(copy.payload) as usize;
+        // SAFETY: the payload lies inside its slot, and the sender writes there again only when
+        // this message is delivered; the caller vouches for the destination.
+        unsafe { copy_words(copy.address as *mut u8, source, bytes) };
+    }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.lease = None;
-        if let Ok(layout) = layout() {
-            // SAFETY: allocated with this layout, and no device knows the memory any more.
-            unsafe { dealloc(self.memory.as_ptr(), layout) };
-        }
+fn peer_memory(words: &Words) -> PeerMemory {
+    PeerMemory {
+        address: words.address(),
+        rkey: words.registration().rkey,
     }
 }

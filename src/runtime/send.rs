@@ -2,24 +2,35 @@
 
 use std::sync::Arc;
 
-use r2ccl_core::limits::WINDOW;
-use r2ccl_core::{RegionId, SegmentWrite, SendStatus, Sender, Seq, Time, WorkId};
+use r2ccl_core::limits::{EAGER_SLOTS, WINDOW};
+use r2ccl_core::{ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq, Time, WorkId};
 use r2ccl_fabric::{SendWork, WriteSource};
 
 use super::error::{Error, Result};
 use super::memory::{PeerKeys, Region};
 use super::path::Path;
+use super::ring::{PeerMemory, Ring};
 use super::shared::{Fate, News, Shared};
 use super::steward::Driven;
+
+/// Tests of sends that one poll serves.
+const POLL_EVERY: u32 = 4;
 
 /// Owner's part of a sending connection.
 pub struct SendConnection {
     shared: Arc<Shared>,
     core: Sender,
-    path: Path,
+    path: Path<Ring>,
+    /// Where messages go that are ahead of their credits.
+    slots: PeerMemory,
     keys: PeerKeys,
     /// Sends that NCCL has not been told the end of, by sequence.
     open: Box<[Option<OpenSend>; WINDOW]>,
+    /// Those that went ahead of their credits, by slot.
+    eager: [Option<OpenEager>; EAGER_SLOTS],
+    eager_count: u64,
+    /// Tests since the last poll.
+    skipped: u32,
     fate: Fate,
     in_call: bool,
 }
@@ -28,18 +39,38 @@ pub struct SendConnection {
 struct OpenSend {
     seq: Seq,
     local: Region,
-    rkey: u32,
+    /// Where it goes; `None` until the key is here.
+    rkey: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct OpenEager {
+    number: u64,
+    local: Region,
+}
+
+/// Name of a send.
+#[derive(Clone, Copy, Debug)]
+pub enum Started {
+    /// An ordinary one: its message.
+    Message(Seq),
+    /// One ahead of its credit: these are counted apart.
+    Eager(u64),
 }
 
 impl SendConnection {
     /// Connection over one path whose queue pair is being connected.
-    pub fn new(shared: Arc<Shared>, core: Sender, path: Path) -> Self {
+    pub fn new(shared: Arc<Shared>, core: Sender, path: Path<Ring>, slots: PeerMemory) -> Self {
         Self {
             shared,
             core,
             path,
+            slots,
             keys: PeerKeys::default(),
             open: Box::new([None; WINDOW]),
+            eager: [None; EAGER_SLOTS],
+            eager_count: 0,
+            skipped: 0,
             fate: Fate::default(),
             in_call: false,
         }
@@ -53,26 +84,69 @@ impl SendConnection {
         address: u64,
         bytes: u64,
         tag: i32,
-    ) -> Result<Option<Seq>> {
+    ) -> Result<Option<Started>> {
         let local = self.local_buffer(region, address, bytes)?;
         if self.core.matching(tag).is_none() {
             self.drive();
         }
         self.check()?;
+        let offset = address.wrapping_sub(local.address);
         let Some(matched) = self.core.matching(tag) else {
-            return Ok(None);
+            return self.isend_eager(now, local, offset, bytes, tag);
         };
         let Some(rkey) = self.keys.find(matched.region) else {
             // The key travels on the control connection and may be behind the credit.
             self.read_inbox();
             return Ok(None);
         };
-        let offset = address.wrapping_sub(local.address);
         let submitted = self.core.submit_send(now, (local.id, offset), bytes, tag);
         let Some(seq) = submitted.map_err(|error| self.defect(error))? else {
             return Ok(None);
         };
+        let rkey = Some(rkey);
         self.open[seq.slot()] = Some(OpenSend { seq, local, rkey });
+        self.report_truncation();
+        self.transmit();
+        Ok(Some(Started::Message(seq)))
+    }
+
+    /// A small message need not wait for its credit (PROTOCOL R40): a copy goes at once.
+    fn isend_eager(
+        &mut self,
+        now: Time,
+        local: Region,
+        offset: u64,
+        bytes: u64,
+        tag: i32,
+    ) -> Result<Option<Started>> {
+        if !self.path.has_room() {
+            return Ok(None);
+        }
+        let submitted = self.core.submit_eager(now, (local.id, offset), bytes, tag);
+        let Some(write) = submitted.map_err(|error| self.defect(error))? else {
+            return Ok(None);
+        };
+        let payload = local.address.wrapping_add(offset) as *const u8;
+        // SAFETY: the caller's buffer is registered (`local_buffer`) and mapped. A slot that the
+        // core gives again was released, when its message was delivered.
+        let (source, remote_address) =
+            unsafe { self.path.memory.stage(&write, payload, self.slots) };
+        self.path.push(SendWork {
+            id: write.work.raw(),
+            source,
+            remote_address,
+            rkey: self.slots.rkey,
+            immediate: None,
+            signaled: write.signaled,
+        });
+        self.eager_count += 1;
+        let number = self.eager_count;
+        self.eager[write.slot] = Some(OpenEager { number, local });
+        self.transmit();
+        Ok(Some(Started::Eager(number)))
+    }
+
+    fn report_truncation(&mut self) {
         if let Some(cut) = self.core.take_truncation() {
             tracing::warn!(
                 "{}: a send of {} bytes met a receive of {}: cut to that, as NCCL's own \
@@ -82,14 +156,15 @@ impl SendConnection {
                 cut.given
             );
         }
-        self.transmit();
-        Ok(Some(seq))
     }
 
     /// Whether the send is done, and its size. Progresses the whole connection.
     pub fn test(&mut self, seq_low: u64) -> Result<Option<u64>> {
         let seq = self.open_seq(seq_low)?;
         if self.core.status(seq) == SendStatus::Pending {
+            if !self.is_turn() {
+                return Ok(None);
+            }
             self.drive();
         }
         match self.core.status(seq) {
@@ -103,7 +178,45 @@ impl SendConnection {
         }
     }
 
+    /// Like [`SendConnection::test`], for a send that went ahead of its credit.
+    pub fn test_eager(&mut self, number_low: u64) -> Result<Option<u64>> {
+        let is_asked = |open: &OpenEager| open.number & super::net::SEQ_MASK == number_low;
+        let found = self
+            .eager
+            .iter()
+            .position(|open| open.as_ref().is_some_and(is_asked));
+        let slot = found.ok_or_else(not_open)?;
+        if self.core.eager_status(slot) == SendStatus::Pending {
+            if !self.is_turn() {
+                return Ok(None);
+            }
+            self.drive();
+        }
+        match self.core.eager_status(slot) {
+            SendStatus::Delivered { bytes } => {
+                if let Some(seq) = self.core.eager_seq(slot) {
+                    self.open[seq.slot()] = None;
+                }
+                self.eager[slot] = None;
+                let released = self.core.release_eager(slot);
+                released.map_err(|error| self.defect(error))?;
+                Ok(Some(u64::from(bytes)))
+            }
+            SendStatus::Pending => self.check().map(|()| None),
+            SendStatus::Unknown => Err(self.defect("an open send is unknown to the core")),
+        }
+    }
+
+    /// Whether a test drives the connection. A poll costs a software NIC a system call, and one
+    /// that comes a few calls later finds the same: nobody waits for the end of a send as for data.
+    fn is_turn(&mut self) -> bool {
+        self.shared.note_poll();
+        self.skipped += 1;
+        self.skipped >= POLL_EVERY || self.path.has_backlog()
+    }
+
     fn drive(&mut self) {
+        self.skipped = 0;
         self.shared.note_poll();
         let core = &mut self.core;
         self.path.poll(|completion| {
@@ -155,23 +268,49 @@ impl SendConnection {
         self.open[slot]
             .map(|open| open.seq)
             .filter(|seq| seq.0 & super::net::SEQ_MASK == seq_low)
-            .ok_or_else(|| Error::Argument("this send request is not open any more".into()))
+            .ok_or_else(not_open)
     }
 
     fn read_ring(&mut self) {
-        let Some(ring) = &self.path.ring else { return };
+        if let Err(error) = self.take_ring() {
+            self.fate.on_protocol_error(&self.shared.label, error);
+            self.path.fence();
+        }
+    }
+
+    /// Reads the counter before the credits and takes it after them: whatever it counts, its
+    /// credit was written before.
+    fn take_ring(&mut self) -> std::result::Result<(), ProtocolError> {
         let (path, generation) = (self.path.id, self.path.generation);
-        let counter = self.core.handle_counter(path, generation, ring.counter());
-        let mut outcome = counter.map(|_| false);
-        while let (Ok(_), Some((slot, _))) = (&outcome, self.core.expected_credit()) {
-            outcome = self.core.handle_credit(path, generation, &ring.line(slot));
-            if matches!(outcome, Ok(false)) {
+        let ring = &self.path.memory;
+        let counter = ring.counter();
+        while let Some((slot, _)) = self.core.expected_credit() {
+            if !self
+                .core
+                .handle_credit(path, generation, &ring.line(slot))?
+            {
                 break;
             }
         }
-        if let Err(error) = outcome {
-            self.fate.on_protocol_error(&self.shared.label, error);
-            self.path.fence();
+        self.adopt_eagers();
+        self.core.handle_counter(path, generation, counter)
+    }
+
+    /// Eager sends become ordinary messages, which may have to be sent again.
+    fn adopt_eagers(&mut self) {
+        for slot in 0..EAGER_SLOTS {
+            let (Some(open), Some(seq)) = (self.eager[slot], self.core.eager_seq(slot)) else {
+                continue;
+            };
+            let entry = &mut self.open[seq.slot()];
+            if entry.is_none_or(|entry| entry.seq != seq) {
+                *entry = Some(OpenSend {
+                    seq,
+                    local: open.local,
+                    rkey: None,
+                });
+                self.report_truncation();
+            }
         }
     }
 
@@ -180,12 +319,7 @@ impl SendConnection {
             match news {
                 News::RegionKey(region, rkey) => self.keys.insert(region, rkey),
                 News::Goodbye(delivered) => {
-                    let (path, generation) = (self.path.id, self.path.generation);
-                    if self
-                        .core
-                        .handle_counter(path, generation, delivered)
-                        .is_err()
-                    {
+                    if self.core.handle_goodbye(delivered).is_err() {
                         tracing::warn!("{}: goodbye with a wrong count", self.shared.label);
                     }
                     self.fate.on_goodbye();
@@ -197,38 +331,43 @@ impl SendConnection {
     }
 
     fn transmit(&mut self) {
-        loop {
-            while self.path.has_room() {
-                let Some(segment) = self.core.poll_transmit(self.path.id) else {
-                    break;
-                };
-                if let Some(work) = self.work(&segment) {
-                    self.path.push(work);
-                }
+        let (core, open, keys) = (&mut self.core, &self.open, &self.keys);
+        let path = self.path.id;
+        self.path.fill(|| {
+            let segment = core.poll_transmit(path)?;
+            let open = open[segment.seq.slot()].filter(|open| open.seq == segment.seq);
+            let target = open.and_then(|open| {
+                let rkey = open.rkey.or_else(|| keys.find(segment.remote_region))?;
+                Some((open.local, rkey))
+            });
+            if target.is_none() {
+                // The key travels on the control connection and may be behind the credit.
+                let _ = core.return_transmit(&segment);
             }
-            let was_full = self.path.is_full();
-            if !self.path.post() || !was_full {
-                break;
-            }
-        }
+            target.map(|(local, rkey)| work(&segment, local, rkey))
+        });
+        self.path.post();
         self.shared.note_backlog(self.path.has_backlog());
     }
+}
 
-    fn work(&self, segment: &SegmentWrite) -> Option<SendWork> {
-        let open = self.open[segment.seq.slot()].filter(|open| open.seq == segment.seq)?;
-        Some(SendWork {
-            id: segment.work.raw(),
-            source: WriteSource::Registered {
-                address: open.local.address.wrapping_add(segment.local_offset),
-                len: segment.bytes,
-                lkey: open.local.registration.lkey,
-            },
-            remote_address: segment.remote_address,
-            rkey: open.rkey,
-            immediate: Some(segment.immediate),
-            signaled: segment.signaled,
-        })
+fn work(segment: &SegmentWrite, local: Region, rkey: u32) -> SendWork {
+    SendWork {
+        id: segment.work.raw(),
+        source: WriteSource::Registered {
+            address: local.address.wrapping_add(segment.local_offset),
+            len: segment.bytes,
+            lkey: local.registration.lkey,
+        },
+        remote_address: segment.remote_address,
+        rkey,
+        immediate: Some(segment.immediate),
+        signaled: segment.signaled,
     }
+}
+
+fn not_open() -> Error {
+    Error::Argument("this send request is not open any more".into())
 }
 
 impl Driven for SendConnection {
@@ -237,10 +376,9 @@ impl Driven for SendConnection {
     }
 
     fn uses(&self, region: RegionId) -> bool {
-        self.open
-            .iter()
-            .flatten()
-            .any(|open| open.local.id == region)
+        let ordinary = self.open.iter().flatten().map(|open| open.local);
+        let eager = self.eager.iter().flatten().map(|open| open.local);
+        ordinary.chain(eager).any(|local| local.id == region)
     }
 
     fn fence(&mut self) {

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
-use r2ccl_core::wire::frame::{Accept, Frame, Open, PathAnswer, PathOffer};
+use r2ccl_core::wire::frame::{Accept, Frame, Open, PathEnd};
 use r2ccl_core::wire::handle::Handle;
 use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
 use r2ccl_fabric::{QueuePair, QueuePairAddress, QueuePairConfig};
@@ -22,8 +22,8 @@ use super::group::Group;
 use super::memory::{Regions, check_spare};
 use super::nic::Nic;
 use super::path::Path;
-use super::receive::{PeerRing, RECEIVES_POSTED, ReceiveConnection};
-use super::ring::Ring;
+use super::receive::{RECEIVES_POSTED, ReceiveConnection};
+use super::ring::{PeerMemory, Ring, Slots};
 use super::send::SendConnection;
 use super::shared::{Inbox, News, Shared, Watch};
 use super::table::{Kind, Table};
@@ -184,14 +184,12 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
         listen_nonce: peer.nonce,
         connection,
         nic: nic.device.info().name.clone(),
-        paths: vec![PathOffer {
-            path: PRIMARY.index() as u16,
-            generation: FIRST_LIFE.wire(),
-            nic: nic_index(dev),
-            queue_pair: queue_pair.address().0,
-            ring_address: ring.credits_address(),
-            ring_rkey: ring.rkey(),
-        }],
+        paths: vec![path_end(
+            dev,
+            FIRST_LIFE.wire(),
+            queue_pair.as_ref(),
+            ring.memory(),
+        )],
     };
     let attempt = Connecting {
         dev,
@@ -276,7 +274,8 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     // Keys came on the same link behind the answer and before whatever is in the inbox now.
     inbox.put_back(keys);
     let core = sender(nic.device.info().message_bytes_max)?;
-    let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, Some(ring));
+    let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, ring);
+    let slots = peer_memory(remote);
     let label = label(&nic.device.info().name, &waiting.host, &accept.nic, true);
     SENDS.insert(|id| {
         let shared = Arc::new(Shared {
@@ -291,7 +290,10 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
         });
-        (SendConnection::new(shared.clone(), core, path), shared)
+        (
+            SendConnection::new(shared.clone(), core, path, slots),
+            shared,
+        )
     })
 }
 
@@ -305,6 +307,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         .find(|path| path.path == PRIMARY.index() as u16)
         .ok_or_else(|| Error::Internal("the sender offered no path".into()))?;
     let generation = Generation(u32::from(offer.generation));
+    let slots = Slots::new(&nic.cache)?;
     let mut queue_pair = create_queue_pair(nic)?;
     // Before the answer: whoever knows our queue pair may write at once.
     queue_pair
@@ -316,23 +319,20 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         to: open.connection,
         connection,
         nic: nic.device.info().name.clone(),
-        paths: vec![PathAnswer {
-            path: offer.path,
-            generation: offer.generation,
-            nic: nic_index(dev),
-            queue_pair: queue_pair.address().0,
-        }],
+        paths: vec![path_end(
+            dev,
+            offer.generation,
+            queue_pair.as_ref(),
+            slots.memory(),
+        )],
     };
     let inbox = Arc::<Inbox>::default();
     let mut core = Receiver::new(ReceiverConfig::default());
     core.add_path(PRIMARY, generation)
         .and_then(|()| core.set_credit_path(PRIMARY))
         .map_err(|error| Error::Internal(error.to_string()))?;
-    let path = Path::new(PRIMARY, generation, queue_pair, None);
-    let peer_ring = PeerRing {
-        address: offer.ring_address,
-        rkey: offer.ring_rkey,
-    };
+    let path = Path::new(PRIMARY, generation, queue_pair, slots);
+    let ring = peer_memory(offer);
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
     runtime.steward().add_connection(connection, link, &inbox);
     let id = RECEIVES.insert(|id| {
@@ -349,7 +349,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             watch: Watch::new(id, runtime.steward().clone()),
         });
         (
-            ReceiveConnection::new(shared.clone(), core, path, peer_ring),
+            ReceiveConnection::new(shared.clone(), core, path, ring),
             shared,
         )
     })?;
@@ -395,8 +395,23 @@ fn label(own_nic: &str, peer_host: &str, peer_nic: &str, sending: bool) -> Strin
     }
 }
 
-fn nic_index(dev: i32) -> u8 {
-    u8::try_from(dev).unwrap_or(u8::MAX)
+/// Our end of the primary path, for the peer.
+fn path_end(dev: i32, generation: u16, queue_pair: &dyn QueuePair, memory: PeerMemory) -> PathEnd {
+    PathEnd {
+        path: PRIMARY.index() as u16,
+        generation,
+        nic: u8::try_from(dev).unwrap_or(u8::MAX),
+        queue_pair: queue_pair.address().0,
+        memory_address: memory.address,
+        memory_rkey: memory.rkey,
+    }
+}
+
+fn peer_memory(end: &PathEnd) -> PeerMemory {
+    PeerMemory {
+        address: end.memory_address,
+        rkey: end.memory_rkey,
+    }
 }
 
 fn unknown(what: &str) -> Error {

@@ -35,10 +35,12 @@ pub enum Kind {
     SendRequest = 0xA6,
     /// A receive in flight.
     ReceiveRequest = 0xA7,
+    /// A send in flight that went ahead of its credit.
+    EagerRequest = 0xA8,
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Listen,
         Self::Send,
         Self::Receive,
@@ -46,6 +48,7 @@ impl Kind {
         Self::ReceiveMemory,
         Self::SendRequest,
         Self::ReceiveRequest,
+        Self::EagerRequest,
     ];
 
     /// Kind that `id` claims to be.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEGMENT_BYTES_MAX, SEND_DEPTH};
 use r2ccl_core::wire::handle::PROTOCOL_VERSION;
 use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
@@ -19,8 +19,8 @@ use super::group::Group;
 use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
-use super::receive::{PeerRing, RECEIVES_POSTED, ReceiveConnection};
-use super::ring::Ring;
+use super::receive::{RECEIVES_POSTED, ReceiveConnection};
+use super::ring::{Ring, Slots};
 use super::send::SendConnection;
 use super::shared::{Fate, Inbox, News, Shared, Watch};
 use super::steward::{Driven, Steward};
@@ -28,7 +28,7 @@ use super::table::Miss;
 use super::{RECEIVES, Runtime, SENDS};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const BYTES: usize = 4096;
+const BYTES: usize = EAGER_BYTES_MAX;
 const LIFE: Generation = Generation(1);
 
 /// Repeats a call until it gives something.
@@ -136,19 +136,18 @@ impl Ends {
         at_receiver.connect(&at_sender.address()).expect("connects");
         at_sender.connect(&at_receiver.address()).expect("connects");
         let ring = Ring::new(&world.cache).expect("a ring");
-        let peer_ring = PeerRing {
-            address: ring.credits_address(),
-            rkey: ring.rkey(),
-        };
+        let slots = Slots::new(&world.cache).expect("slots");
+        let (peer_ring, peer_slots) = (ring.memory(), slots.memory());
         let (sender, receiver) = cores();
         let send = SENDS.insert(|id| {
             let shared = world.shared(id, names, names + 1);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, Some(ring));
-            (SendConnection::new(shared.clone(), sender, path), shared)
+            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, ring);
+            let owned = SendConnection::new(shared.clone(), sender, path, peer_slots);
+            (owned, shared)
         });
         let receive = RECEIVES.insert(|id| {
             let shared = world.shared(id, names + 1, names);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, None);
+            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, slots);
             let owned = ReceiveConnection::new(shared.clone(), receiver, path, peer_ring);
             (owned, shared)
         });
@@ -236,11 +235,67 @@ fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
     let open = until(|| ends.try_send().expect("sent"));
     ends.tell_sender(News::Goodbye(1));
     ends.tell_sender(News::LinkDown("the process is gone".into()));
-    assert_eq!(
-        net::test(confirmed).expect("done").expect("done").bytes[0],
-        BYTES
-    );
-    assert!(matches!(net::test(open), Err(Error::Remote(_))));
+    let done = until(|| net::test(confirmed).expect("done"));
+    assert_eq!(done.bytes[0], BYTES);
+    assert!(matches!(until(|| net::test(open).err()), Error::Remote(_)));
+}
+
+/// PROTOCOL R40, R41: sends start without a credit, as many as there are slots, and their receives
+/// are done at once; done still means delivered (PROTOCOL R2).
+#[test]
+fn small_sends_do_not_wait_for_their_credits() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    for _ in 0..3 {
+        let start = |_| ends.try_send().expect("no error").expect("started");
+        let early: Vec<_> = (0..EAGER_SLOTS).map(start).collect();
+        for _ in 0..100 {
+            assert!(
+                ends.try_send().expect("no error").is_none(),
+                "all slots are in use"
+            );
+            let done = early
+                .iter()
+                .map(|&request| net::test(request).expect("no error"));
+            assert!(done.flatten().next().is_none(), "not delivered");
+        }
+        for &request in &early {
+            ends.sink.fill(0);
+            let receive = ends.post().expect("posted").expect("room");
+            let done = until(|| net::test(receive).expect("no error"));
+            assert_eq!((done.bytes[0], &ends.sink), (BYTES, &ends.source));
+            let sent = until(|| net::test(request).expect("no error"));
+            assert_eq!((sent.bytes[0], sent.is_receive), (BYTES, false));
+            assert!(net::test(request).is_err(), "it was reported");
+        }
+    }
+    // And in the other order.
+    let (receive, send) = ends.message();
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+}
+
+/// PROTOCOL R40, R24: a send that waits for its receive has a copy on its way, and its buffer may
+/// be needed again.
+#[test]
+fn the_buffer_of_an_early_send_is_in_use_until_it_is_delivered() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    let early = ends.try_send().expect("no error").expect("started");
+    net::deregister(ends.send, ends.source_mr).expect("deregistered");
+    until(|| net::test(early).err());
+}
+
+/// PROTOCOL R27, R43: the receiver's last count stands for the credit that never came.
+#[test]
+fn an_early_send_that_a_closed_receiver_counted_is_done() {
+    let world = World::new();
+    let ends = Ends::new(&world);
+    let early = ends.try_send().expect("no error").expect("started");
+    ends.tell_sender(News::Goodbye(1));
+    ends.tell_sender(News::LinkDown("the process is gone".into()));
+    let done = until(|| net::test(early).expect("done"));
+    assert_eq!(done.bytes[0], BYTES);
 }
 
 /// PROTOCOL R21.

@@ -49,7 +49,7 @@ pub use receiver::{
     Arrival, EagerCopy, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
     ReceiverStatistics, ReceiverWrite,
 };
-pub use recovery::{Answer, FenceOutcome};
+pub use recovery::{Answer, EagerReport, FenceOutcome};
 pub use route::Route;
 pub use sender::{
     EagerWrite, Match, SegmentWrite, SendStatus, Sender, SenderConfig, SenderSnapshot,

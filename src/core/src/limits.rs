@@ -42,9 +42,12 @@ pub const CREDIT_LINES_MAX: usize = 2;
 /// Bytes of a counter word.
 pub const COUNTER_BYTES: usize = 8;
 
-/// Bytes of the largest send that may go ahead of its credit: what the small-message protocols of
-/// NCCL (LL, LL128) need for a few hundred elements, and little enough to be copied.
-pub const EAGER_BYTES_MAX: usize = 4096;
+/// Bytes of the largest send that may go ahead of its credit: what NCCL's LL protocol needs for a
+/// few hundred elements, and little enough to be copied.
+pub const EAGER_BYTES_MAX: usize = 2048;
+
+/// Sends that may be ahead of their credits at a time: `NCCL_STEPS`, the depth of NCCL's queue.
+pub const EAGER_SLOTS: usize = 8;
 
 /// Bytes of the head that follows an eager payload in the slot.
 pub const EAGER_HEAD_BYTES: usize = 32;

@@ -48,6 +48,11 @@ impl Path {
         (self.posted - self.completed) as u32
     }
 
+    /// Work requests posted in this generation.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
     /// Work requests known to be complete.
     pub(crate) fn completed(&self) -> u64 {
         self.completed

@@ -1,7 +1,8 @@
 //! What the two ends tell each other about a generation that is over.
 
 use crate::ids::{Generation, PathId, Seq};
-use crate::limits::WINDOW;
+use crate::limits::{EAGER_SLOTS, WINDOW};
+use crate::wire::eager::eager_slot;
 
 /// What became of the attempt to silence a queue pair: to move it to the error state and to see
 /// all its work come back. An empty poll is not drained; only a marker behind all work is.
@@ -29,15 +30,33 @@ pub struct Answer {
     /// Whether the receiver's own queue pair is in the error state and drained. An answer that
     /// says no may be followed by one that says yes.
     pub is_fenced: bool,
-    /// Eager messages that the receiver has given to receives; it takes none of this generation
-    /// any more.
-    pub eager: u64,
+    /// Messages ahead of their credit that the receiver has matched; it matches no more of this
+    /// generation.
+    pub eager: EagerReport,
     /// Oldest message that is not complete at the receiver.
     pub first: Seq,
     /// How many entries of `arrived` count; messages behind them have no segment there.
     pub count: u16,
     /// Segments that have arrived of message `first` + index, one bit each.
     pub arrived: [u64; WINDOW],
+}
+
+/// Which messages of a generation that came ahead of their credit have been matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EagerReport {
+    /// How many the receiver has seen: all up to this number.
+    pub seen: u64,
+    /// Of the last of these, one a slot: whether it was matched.
+    pub matched: u8,
+}
+
+const _: () = assert!(EAGER_SLOTS == u8::BITS as usize);
+
+impl EagerReport {
+    /// Whether number `number` was matched, which is not released by the sender.
+    pub fn is_matched(&self, number: u64) -> bool {
+        number <= self.seen && self.matched >> eager_slot(number) & 1 == 1
+    }
 }
 
 impl Answer {

@@ -9,11 +9,13 @@
 //! Read in this order: this file, [`work`], [`soft`], [`conformance`].
 
 pub mod conformance;
+mod copy;
 pub mod soft;
 pub mod work;
 
 use std::sync::Arc;
 
+pub use copy::copy_words;
 pub use work::{
     Access, Completion, DeviceError, DeviceEvent, Opcode, PortState, PostError, Registration,
     SendWork, Status, WriteSource,

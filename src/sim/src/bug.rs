@@ -43,11 +43,15 @@ pub enum Bug {
     HeldCreditIsForgotten,
     /// A message counts as received before it has been copied from its slot.
     CopyIsNotAwaited,
+    /// A slot takes another message before its message is delivered.
+    SlotIsReused,
+    /// The sender copies all messages ahead of their credits to one place.
+    StagingIsShared,
 }
 
 impl Bug {
     /// All of them, with the names by which people call them.
-    pub const ALL: [(&'static str, Self); 20] = [
+    pub const ALL: [(&'static str, Self); 22] = [
         ("fence-is-a-lie", Self::FenceIsALie),
         ("target-fence-is-a-lie", Self::TargetFenceIsALie),
         ("bus-is-forgotten", Self::BusIsForgotten),
@@ -68,6 +72,8 @@ impl Bug {
         ("eager-is-overtaken", Self::EagerIsOvertaken),
         ("held-credit-is-forgotten", Self::HeldCreditIsForgotten),
         ("copy-is-not-awaited", Self::CopyIsNotAwaited),
+        ("slot-is-reused", Self::SlotIsReused),
+        ("staging-is-shared", Self::StagingIsShared),
     ];
 
     /// The bug of a name.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use r2ccl_core::limits::CREDIT_RING_BYTES;
+use r2ccl_core::limits::{CREDIT_RING_BYTES, EAGER_SLOTS};
 use r2ccl_core::{Generation, PathId, Seq};
 
 use crate::check::Postings;
@@ -98,10 +98,12 @@ pub struct Held {
     pub generation: Generation,
     /// The queue pair.
     pub qp: QpId,
-    /// Where the other end takes small writes: the number of its mailbox or slot.
+    /// Where the other end takes small writes: the number of its mailbox or slots.
     pub remote: u64,
     /// The core waits for its fence.
     pub fence_wanted: bool,
+    /// Messages that were taken from its slots.
+    pub taken: u64,
 }
 
 /// A receive request that is open.
@@ -120,8 +122,8 @@ pub struct OpenReceive {
 pub struct OpenSend {
     /// The message.
     pub message: usize,
-    /// It went ahead of its credit.
-    pub is_eager: bool,
+    /// Its slot, if it went ahead of its credit.
+    pub eager: Option<usize>,
     /// Its source.
     pub buffer: BufferId,
 }
@@ -161,20 +163,21 @@ pub struct Connection {
     pub ranks: [VecDeque<usize>; RANKS],
     /// The sending user rests until then.
     pub rest_until: Nanos,
-    /// What a message ahead of its credit is copied to before it is posted.
-    pub staging: Option<BufferId>,
-    /// Since when the next send has had no credit.
+    /// What messages ahead of their credit are copied to before they are posted, by slot.
+    pub staging: [Option<BufferId>; EAGER_SLOTS],
+    /// Since when a send has waited for its credit: the next one, or one that went ahead of it.
     pub starved_since: Option<Nanos>,
     /// Next group to receive.
     pub receiving: usize,
     /// The receiving user rests until then.
     pub receive_rest_until: Nanos,
-    /// The copy of a message that came ahead of its credit.
-    pub copying: Option<Copying>,
+    /// The copies of messages that came ahead of their credit, the present one first.
+    pub copying: VecDeque<Copying>,
     /// What has to wait until the receiver has copied.
     pub deferred: Vec<Event>,
-    /// The last message taken from a slot that has found no receive; for the bug that keeps it.
-    pub kept: Option<Slot>,
+    /// A message taken from a slot of this generation that has found no receive; for the bug that
+    /// keeps it.
+    pub kept: Option<(PathId, Generation, Slot)>,
     /// Credits before this one were written once.
     pub credited: Seq,
     /// Open receives, oldest first.

@@ -1,8 +1,8 @@
 //! Small messages that go ahead of their credit: what the users at both ends do with them.
 //!
 //! The sender copies such a message to a staging buffer, from which its NIC reads. It lands in a
-//! slot of the receiver's, one for each generation of a path, with its head behind it. The
-//! receiver looks at the heads, and copies what has found its receive, line by line while time
+//! slot of the receiver's, of which each generation of a path has eight, with its head behind it.
+//! The receiver looks at the heads, and copies what has found its receive, line by line while time
 //! passes; until that is done nothing else happens at this end.
 
 use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_LINES_MAX};
@@ -26,7 +26,8 @@ type Lines = (usize, [u8; CREDIT_BYTES * CREDIT_LINES_MAX], usize);
 #[derive(Clone, Copy, Debug)]
 pub struct Copying {
     copy: EagerCopy,
-    slot: usize,
+    /// The slots of the generation that it lies in.
+    slots: usize,
     /// The next line.
     line: u64,
     /// Pause after each burst.
@@ -59,6 +60,15 @@ impl EagerCounts {
     }
 }
 
+/// Where a slot lies. One bug knows too few of them.
+fn place_of(slot: usize, bug: Option<Bug>) -> usize {
+    if bug == Some(Bug::SlotIsReused) {
+        slot % 2
+    } else {
+        slot
+    }
+}
+
 impl Connection {
     /// A send was reported done: then all its bytes are at the receiver.
     pub fn check_delivered(&self, memory: &Memory, message: usize) -> Result<(), String> {
@@ -77,16 +87,23 @@ impl Connection {
 
     /// The send that went ahead of its credit is done: it has become the message that it was meant
     /// to be.
-    pub fn release_eager(&mut self, memory: &mut Memory, message: usize) -> Result<(), String> {
+    pub fn release_eager(
+        &mut self,
+        memory: &mut Memory,
+        message: usize,
+        slot: usize,
+    ) -> Result<(), String> {
         let sender = self.sender.half_mut();
-        let seq = sender.eager_seq();
+        let seq = sender.eager_seq(slot);
         if seq != Some(Seq(message as u64)) {
             return Err(format!("it became message {seq:?}"));
         }
-        if let Some(staging) = self.staging {
+        if let Some(staging) = self.staging[slot] {
             memory.fill(staging, Content::POISON);
         }
-        sender.release_eager().map_err(|error| error.to_string())
+        sender
+            .release_eager(slot)
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -100,13 +117,19 @@ impl World {
         }
     }
 
-    /// The sending user has no credit for a message: it may go ahead. False: it has to wait.
-    pub(crate) fn send_eager(&mut self, index: usize, message: usize, buffer: BufferId) -> bool {
+    /// The sending user has no credit for a message: it may go ahead, in the slot that is returned.
+    /// `None`: it has to wait.
+    pub(crate) fn send_eager(
+        &mut self,
+        index: usize,
+        message: usize,
+        buffer: BufferId,
+    ) -> Option<usize> {
         let time = self.time();
         let connection = &mut self.connections[index];
         let plan = connection.plan.messages[message];
         if !plan.may_be_eager {
-            return false;
+            return None;
         }
         let local = (RegionId(buffer as u32), 0);
         let sender = connection.sender.half_mut();
@@ -117,12 +140,12 @@ impl World {
                 self.say(|| format!("{index}: message {message} goes ahead: {write:?}"));
                 self.post_eager(index, &write, plan.content);
                 self.on_ahead(index, count);
-                true
+                Some(write.slot)
             }
-            Ok(None) => false,
+            Ok(None) => None,
             Err(error) => {
                 self.fail(Class::Safety, format!("submit_eager of {index}: {error}"));
-                false
+                None
             }
         }
     }
@@ -134,7 +157,9 @@ impl World {
             return self.fail(Class::Safety, text);
         };
         let memory = &mut self.memory;
-        let staging = *connection.staging.get_or_insert_with(|| memory.allocate(0));
+        let is_shared = self.bug == Some(Bug::StagingIsShared);
+        let place = if is_shared { 0 } else { write.slot };
+        let staging = *connection.staging[place].get_or_insert_with(|| memory.allocate(0));
         memory.fill(staging, content);
         let mut head = write.head;
         // The first word is the frontier, low byte first.
@@ -146,7 +171,8 @@ impl World {
         let body = Body::Eager {
             local: address(staging, 0),
             bytes: write.bytes,
-            slot: held.remote,
+            slots: held.remote,
+            slot: place_of(write.slot, self.bug),
             head,
         };
         let work = Work {
@@ -160,7 +186,11 @@ impl World {
     /// A part of a message lands in a slot.
     pub(crate) fn land_eager(&mut self, packet: &Packet) {
         let Body::Eager {
-            bytes, slot, head, ..
+            bytes,
+            slots,
+            slot,
+            head,
+            ..
         } = packet.work.body
         else {
             return;
@@ -169,11 +199,11 @@ impl World {
             return;
         };
         let owner = self.owners[qp];
-        if slot != owner.memory as u64 || owner.end.side != Side::Receiver {
-            let text = format!("a write to slot {slot} came on queue pair {qp}");
+        if slots != owner.memory as u64 || owner.end.side != Side::Receiver {
+            let text = format!("a write to slots {slots} came on queue pair {qp}");
             return self.fail(Class::Safety, text);
         }
-        let entry = &mut self.slots[owner.memory];
+        let entry = &mut self.slots[owner.memory][slot];
         if let Some(part) = packet.payload {
             entry.land(bytes, part);
         }
@@ -193,86 +223,99 @@ impl World {
 
     /// Looks into the slots. True: a message has found its receive.
     pub(crate) fn take_eager(&mut self, index: usize) -> bool {
-        let connection = &self.connections[index];
-        if connection.copying.is_some() || !connection.receiver.half().takes_eager() {
-            return false;
-        }
         self.keep_dropped(index);
-        for held in self.connections[index].ends[Side::Receiver as usize]
+        let mut taken = 0;
+        for entry in 0..self.connections[index].ends[Side::Receiver as usize]
             .held
-            .clone()
+            .len()
         {
-            let slot = self.owners[held.qp].memory;
-            let head = self.slots[slot].head;
-            let receiver = self.connections[index].receiver.half_mut();
-            match receiver.handle_eager(held.path, held.generation, &head) {
-                Ok(false) => {}
-                Ok(true) => {
-                    if self.bug == Some(Bug::EagerSurvivesFence) {
-                        self.connections[index].kept = Some(self.slots[slot].clone());
-                    }
-                    let is_given = self.give_eager(index);
-                    self.say(|| format!("{index}: taken from slot {slot}, given: {is_given}"));
-                    self.eager.after += u64::from(is_given);
-                    self.eager.before += u64::from(!is_given);
-                    return is_given;
-                }
-                Err(error) => {
-                    self.fail(Class::Safety, format!("handle_eager of {index}: {error}"));
-                    return false;
-                }
+            while self.take_head(index, entry) {
+                taken += 1;
             }
         }
-        false
+        let given = self.give_eagers(index);
+        self.eager.after += given;
+        self.eager.before += taken - given;
+        given > 0
     }
 
-    /// Gives the message that was taken from a slot to its receive, if that is open: the copy
-    /// begins.
-    pub(crate) fn give_eager(&mut self, index: usize) -> bool {
+    /// Takes the next message from the slots of a queue pair, if it is there.
+    fn take_head(&mut self, index: usize, entry: usize) -> bool {
         let connection = &mut self.connections[index];
+        let held = &mut connection.ends[Side::Receiver as usize].held[entry];
         let receiver = connection.receiver.half_mut();
-        let copy = match receiver.poll_eager() {
-            Ok(Some(copy)) => copy,
-            Ok(None) => return false,
-            Err(error) => {
-                self.fail(Class::Safety, format!("poll_eager of {index}: {error}"));
-                return false;
-            }
+        let Some(slot) = receiver.eager_slot(held.path) else {
+            return false;
         };
-        let generation = receiver.generation(copy.path);
+        let slots = self.owners[held.qp].memory;
+        let place = place_of(slot, self.bug);
+        let slot = &self.slots[slots][place];
+        match receiver.handle_eager(held.path, held.generation, &slot.head) {
+            Ok(false) => false,
+            Ok(true) => {
+                held.taken += 1;
+                if self.bug == Some(Bug::EagerSurvivesFence) {
+                    connection.kept = Some((held.path, held.generation, slot.clone()));
+                }
+                self.say(|| format!("{index}: taken from slot {place} of {slots}"));
+                true
+            }
+            Err(error) => {
+                self.fail(Class::Safety, format!("handle_eager of {index}: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Gives the messages that were taken from slots to their receives, where these are open: the
+    /// copies begin. Returns how many.
+    pub(crate) fn give_eagers(&mut self, index: usize) -> u64 {
+        let mut given = 0;
+        let receiver = |world: &mut Self| world.connections[index].receiver.half_mut().poll_eager();
+        while let Some(copy) = receiver(self) {
+            given += 1;
+            self.give_eager(index, copy);
+        }
+        given
+    }
+
+    fn give_eager(&mut self, index: usize, copy: EagerCopy) {
+        self.say(|| format!("{index}: given: {copy:?}"));
+        let connection = &mut self.connections[index];
+        let generation = connection.receiver.half().generation(copy.path);
         let held = generation.and_then(|of| connection.held(Side::Receiver, copy.path, of));
         connection.kept = None;
         if let Err(text) = connection.postings.take(copy.seq.0 as usize) {
             self.fail(Class::Safety, format!("{index}: {text}"));
         }
         let Some(held) = held else {
-            self.fail(
-                Class::Safety,
-                format!("{index}: the slot of {copy:?} is gone"),
-            );
-            return false;
+            let text = format!("{index}: the slot of {copy:?} is gone");
+            return self.fail(Class::Safety, text);
         };
-        if copy.bytes > 0 {
-            let pause = self.random.magnitude(100, 20 * MICROSECOND);
-            self.connections[index].copying = Some(Copying {
-                copy,
-                slot: self.owners[held.qp].memory,
-                line: 0,
-                pause,
-            });
+        if copy.bytes == 0 {
+            return;
+        }
+        let pause = self.random.magnitude(100, 20 * MICROSECOND);
+        let copying = &mut self.connections[index].copying;
+        if copying.is_empty() {
             let end = EndId {
                 connection: index,
                 side: Side::Receiver,
             };
             self.queue.after(pause, Event::Copy(end));
         }
-        true
+        copying.push_back(Copying {
+            copy,
+            slots: self.owners[held.qp].memory,
+            line: 0,
+            pause,
+        });
     }
 
     /// Whether an end does nothing but copy.
     pub(crate) fn is_copying(&self, end: EndId) -> bool {
         end.side == Side::Receiver
-            && self.connections[end.connection].copying.is_some()
+            && !self.connections[end.connection].copying.is_empty()
             && self.bug != Some(Bug::CopyIsNotAwaited)
     }
 
@@ -282,18 +325,19 @@ impl World {
             return;
         }
         let now = self.queue.now();
-        let Some(mut copying) = self.connections[end.connection].copying else {
+        let Some(&(mut copying)) = self.connections[end.connection].copying.front() else {
             return;
         };
         let copy = copying.copy;
         let count = lines(copy.bytes.into());
+        let slot = place_of(copy.slot, self.bug);
         for _ in 0..1 + self.random.index(BURST) {
             let place = copying.line;
             if place == count {
                 break;
             }
             let part = Payload {
-                content: self.slots[copying.slot].read(copy.payload, place),
+                content: self.slots[copying.slots][slot].read(copy.payload, place),
                 place,
                 bytes: (u64::from(copy.bytes) - place * LINE_BYTES).min(LINE_BYTES),
             };
@@ -304,12 +348,14 @@ impl World {
             copying.line += 1;
         }
         let connection = &mut self.connections[end.connection];
+        connection.copying.pop_front();
         if copying.line < count {
-            connection.copying = Some(copying);
-            self.queue.after(copying.pause, Event::Copy(end));
+            connection.copying.push_front(copying);
+        }
+        if let Some(next) = connection.copying.front() {
+            self.queue.after(next.pause, Event::Copy(end));
             return;
         }
-        connection.copying = None;
         for event in core::mem::take(&mut connection.deferred) {
             self.queue.after(0, event);
         }
@@ -339,18 +385,28 @@ impl World {
     fn keep_dropped(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let receiver = connection.receiver.half();
+        let is_newest = |path, generation| receiver.generation(path) == Some(generation);
         let live = connection.ends[Side::Receiver as usize]
             .held
             .iter()
             .find(|held| {
-                receiver.generation(held.path) == Some(held.generation)
+                is_newest(held.path, held.generation)
                     && receiver.condition(held.path) == Some(Condition::Live)
             });
-        let (Some(held), Some(mut slot)) = (live, connection.kept.clone()) else {
+        let Some((path, generation, mut slot)) = connection.kept.clone() else {
+            return;
+        };
+        let is_over =
+            !is_newest(path, generation) || receiver.condition(path) == Some(Condition::Retired);
+        let Some(held) = live.filter(|_| is_over) else {
+            return;
+        };
+        let Some(free) = receiver.eager_slot(held.path) else {
             return;
         };
         slot.head[16..20].copy_from_slice(&held.generation.0.to_le_bytes());
-        self.slots[self.owners[held.qp].memory] = slot;
+        slot.head[24..].copy_from_slice(&(held.taken + 1).to_le_bytes());
+        self.slots[self.owners[held.qp].memory][free] = slot;
         connection.kept = None;
     }
 

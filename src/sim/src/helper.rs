@@ -9,7 +9,7 @@ use crate::check::Class;
 use crate::connection::{Held, Mailbox, Side};
 use crate::nic::{Completion, QpId, State, Status};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
-use crate::slot::Slot;
+use crate::slot::Slots;
 use crate::world::{EndId, Event, Owner, World};
 
 /// How often a helper that hangs in a command looks whether it still does.
@@ -103,7 +103,7 @@ impl World {
             self.mailboxes.push(Mailbox::default());
             self.mailboxes.len() - 1
         } else {
-            self.slots.push(Slot::default());
+            self.slots.push(Slots::default());
             self.slots.len() - 1
         };
         self.owners.push(Owner { end, memory });
@@ -113,6 +113,7 @@ impl World {
             qp,
             remote: 0,
             fence_wanted: false,
+            taken: 0,
         };
         self.state(end).held.push(held);
         if self.fabric.nics[nic].dead {

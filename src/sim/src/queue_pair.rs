@@ -65,11 +65,13 @@ pub enum Body {
         bytes: [u8; 64],
         count: u8,
     },
-    /// A message ahead of its credit: local address, bytes, the slot and the head behind it.
+    /// A message ahead of its credit: local address, bytes, the slots of the path's generation, the
+    /// one of them that it takes, and the head behind it.
     Eager {
         local: u64,
         bytes: u32,
-        slot: u64,
+        slots: u64,
+        slot: usize,
         head: [u8; EAGER_HEAD_BYTES],
     },
     /// Nothing: a probe of the queue pair itself.

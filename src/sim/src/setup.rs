@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use r2ccl_core::limits::EAGER_SLOTS;
 use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 
 use crate::bug::Bug;
@@ -41,11 +42,11 @@ impl World {
             plan,
             sending: (0, 0),
             rest_until: 0,
-            staging: None,
+            staging: [None; EAGER_SLOTS],
             starved_since: None,
             receiving: 0,
             receive_rest_until: 0,
-            copying: None,
+            copying: VecDeque::new(),
             deferred: Vec::new(),
             kept: None,
             credited: Seq(0),

@@ -1,6 +1,6 @@
 //! Slots in a receiver's memory: where messages land that come ahead of their credit.
 
-use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES, EAGER_SLOTS};
 use r2ccl_core::wire::eager::eager_padded;
 
 use crate::memory::{Content, LINE_BYTES, Payload};
@@ -9,8 +9,10 @@ const WORD_BYTES: u64 = 8;
 const WORDS_OF_LINE: u64 = LINE_BYTES / WORD_BYTES;
 const WORDS: usize = EAGER_BYTES_MAX / WORD_BYTES as usize;
 
-/// The slot of one generation of a path. Each word is known by what it holds; the payload ends
-/// where the head begins.
+/// The slots of one generation of a path, by the number of a message.
+pub type Slots = [Slot; EAGER_SLOTS];
+
+/// One slot. Each word is known by what it holds; the payload ends where the head begins.
 #[derive(Clone)]
 pub struct Slot {
     words: Box<[u64]>,

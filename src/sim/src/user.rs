@@ -52,7 +52,11 @@ impl World {
     pub(crate) fn progress_sender(&mut self, index: usize) {
         self.read_mailboxes(index);
         self.finish_sends(index);
-        self.start_sends(index);
+        if self.start_sends(index) || self.is_unbound(index) {
+            self.starve(index);
+        } else {
+            self.connections[index].starved_since = None;
+        }
     }
 
     fn read_mailboxes(&mut self, index: usize) {
@@ -99,11 +103,10 @@ impl World {
             let open = connection.open_sends[position];
             let message = open.message;
             let sender = connection.sender.half();
-            let status = if open.is_eager {
-                sender.eager_status()
-            } else {
-                sender.status(Seq(message as u64))
-            };
+            let status = open.eager.map_or_else(
+                || sender.status(Seq(message as u64)),
+                |slot| sender.eager_status(slot),
+            );
             let SendStatus::Delivered { bytes } = status else {
                 position += 1;
                 continue;
@@ -112,8 +115,8 @@ impl World {
             let result = connection.postings.done(&self.nics, now, message);
             let result = result.and(connection.check_delivered(&self.memory, message));
             connection.open_sends.swap_remove(position);
-            let released = if open.is_eager {
-                connection.release_eager(&mut self.memory, message)
+            let released = if let Some(slot) = open.eager {
+                connection.release_eager(&mut self.memory, message, slot)
             } else {
                 let seq = Seq(message as u64);
                 let released = connection.sender.half_mut().release(seq);
@@ -135,29 +138,32 @@ impl World {
         }
     }
 
-    fn start_sends(&mut self, index: usize) {
+    /// True: the next send waits for a credit.
+    fn start_sends(&mut self, index: usize) -> bool {
         let now = self.queue.now();
         while self.violation.is_none() {
             let connection = &self.connections[index];
             let at = connection.rest_until;
             let next = self.next_sends(index);
             if next.is_empty() {
-                return;
+                return false;
             }
             if at > now {
                 let end = EndId {
                     connection: index,
                     side: Side::Sender,
                 };
-                return self.wake_at(end, at);
+                self.wake_at(end, at);
+                return false;
             }
             if !next
                 .into_iter()
                 .any(|message| self.send_message(index, message))
             {
-                return self.starve(index);
+                return true;
             }
         }
+        false
     }
 
     /// The messages that may be sent next: one, or where several ranks share the connection that
@@ -195,16 +201,17 @@ impl World {
                     let text = format!("send {message} of {index} became message {}", seq.0);
                     self.fail(Class::Safety, text);
                 }
-                self.sent_one(index, (message, buffer), false);
-                true
-            }
-            Ok(None) if self.send_eager(index, message, buffer) => {
-                self.sent_one(index, (message, buffer), true);
+                self.sent_one(index, (message, buffer), None);
                 true
             }
             Ok(None) => {
-                self.connections[index].free_sources.push(buffer);
-                false
+                let eager = self.send_eager(index, message, buffer);
+                if eager.is_some() {
+                    self.sent_one(index, (message, buffer), eager);
+                } else {
+                    self.connections[index].free_sources.push(buffer);
+                }
+                eager.is_some()
             }
             Err(error) => {
                 self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
@@ -213,7 +220,15 @@ impl World {
         }
     }
 
-    /// No credit fits: after a while the receiver is asked to say all again.
+    /// Whether a send that went ahead of its credit still waits for it.
+    fn is_unbound(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let sender = connection.sender.half();
+        let mut slots = connection.open_sends.iter().filter_map(|open| open.eager);
+        slots.any(|slot| sender.eager_seq(slot).is_none())
+    }
+
+    /// A credit is missing: after a while the receiver is asked to say all again.
     fn starve(&mut self, index: usize) {
         let (time, now) = (self.time(), self.queue.now());
         let connection = &mut self.connections[index];
@@ -229,12 +244,17 @@ impl World {
         self.wake_at(end, since.max(now) + STARVED);
     }
 
-    fn sent_one(&mut self, index: usize, (message, buffer): (usize, BufferId), is_eager: bool) {
+    fn sent_one(
+        &mut self,
+        index: usize,
+        (message, buffer): (usize, BufferId),
+        eager: Option<usize>,
+    ) {
         let now = self.queue.now();
         let connection = &mut self.connections[index];
         connection.open_sends.push(OpenSend {
             message,
-            is_eager,
+            eager,
             buffer,
         });
         connection.starved_since = None;
@@ -252,7 +272,7 @@ impl World {
     /// What the receiving user does in one call: see what is done, open what comes next, and take
     /// what came ahead of its credit.
     pub(crate) fn progress_receiver(&mut self, index: usize) {
-        while self.connections[index].copying.is_none() {
+        while self.connections[index].copying.is_empty() {
             self.finish_receives(index);
             let is_given = self.start_receives(index) || self.take_eager(index);
             if !is_given {
@@ -345,7 +365,7 @@ impl World {
                     let rest = self.random.below(connection.plan.receive_rest + 1);
                     connection.receive_rest_until = now + rest;
                     self.opened(index, group.first, &buffers[..group.count]);
-                    if self.give_eager(index) {
+                    if self.give_eagers(index) > 0 {
                         return true;
                     }
                 }
@@ -405,7 +425,7 @@ impl World {
         if end.side == Side::Sender {
             return;
         }
-        self.connections[end.connection].copying = None;
+        self.connections[end.connection].copying.clear();
         if !drained {
             return;
         }

@@ -15,7 +15,7 @@ use crate::memory::{BufferId, Memory};
 use crate::nic::{Effect, NicEvent, Nics, QpId, Surroundings};
 use crate::queue::{MICROSECOND, Nanos, Queue, SECOND};
 use crate::random::Random;
-use crate::slot::Slot;
+use crate::slot::Slots;
 
 /// When all faults end.
 const HEAL_AT: Nanos = 6 * SECOND;
@@ -120,7 +120,7 @@ pub struct Host {
 pub struct Owner {
     /// The end.
     pub end: EndId,
-    /// What the other end's small writes go to: a mailbox at the sender, a slot at the receiver.
+    /// What the other end's small writes go to: a mailbox at the sender, slots at the receiver.
     pub memory: usize,
 }
 
@@ -155,7 +155,7 @@ pub struct World {
     pub(crate) control: Control,
     pub(crate) memory: Memory,
     pub(crate) mailboxes: Vec<crate::connection::Mailbox>,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slots>,
     pub(crate) eager: EagerCounts,
     pub(crate) hosts: Vec<Host>,
     pub(crate) connections: Vec<Connection>,
@@ -410,7 +410,10 @@ impl World {
         for health in connection.healths(side) {
             self.coverage.record(kind, health);
         }
-        let is_eager = connection.open_sends.iter().any(|open| open.is_eager);
+        let is_eager = connection
+            .open_sends
+            .iter()
+            .any(|open| open.eager.is_some());
         self.coverage.record_eager(kind, is_eager);
     }
 

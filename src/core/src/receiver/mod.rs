@@ -17,7 +17,7 @@ use crate::paths::{Condition, PathTable};
 use crate::time::{Clock, Time};
 use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
-use eager::Eager;
+use eager::Eagers;
 use message::{Message, Messages, Progress};
 pub use values::{
     Arrival, EagerCopy, ReceiveBuffer, ReceiverBody, ReceiverConfig, ReceiverSnapshot,
@@ -50,12 +50,11 @@ pub struct Receiver {
     confirmed: Seq,
     /// The counter is to be written even if it has not grown.
     counter_due: bool,
-    /// The message that came ahead of its credit and has not found its receive.
-    eager: Option<Eager>,
-    /// Eager messages that were given to receives.
-    eager_count: u64,
-    /// The last of these, while the sender may not know its credit.
-    held: Option<Seq>,
+    eagers: Eagers,
+    /// What is written is said again on demand: the sender may have missed it.
+    is_resending: bool,
+    /// Where that ends: path, generation and work requests posted by then.
+    resent: Option<(PathId, Generation, u64)>,
     statistics: ReceiverStatistics,
 }
 
@@ -74,16 +73,18 @@ impl Receiver {
             opened: Seq(0),
             confirmed: Seq(0),
             counter_due: false,
-            eager: None,
-            eager_count: 0,
-            held: None,
+            eagers: Eagers::default(),
+            is_resending: false,
+            resent: None,
             statistics: ReceiverStatistics::default(),
         }
     }
 
     /// Adds a path, or brings a retired one back under a newer generation (PROTOCOL R12).
     pub fn add_path(&mut self, path: PathId, generation: Generation) -> Result<(), ProtocolError> {
-        self.paths.add(path, generation, Condition::Live)
+        self.paths.add(path, generation, Condition::Live)?;
+        self.eagers.begin(path);
+        Ok(())
     }
 
     /// Condition of a path's newest generation; `None` when it was never added.
@@ -156,8 +157,9 @@ impl Receiver {
             return Err(ProtocolError::SegmentTooLarge(bytes));
         }
         let seq = self.open_message(immediate.seq)?;
+        let progress = self.messages.get_mut(seq).mark(immediate, bytes)?;
         self.note_credited(seq);
-        match self.messages.get_mut(seq).mark(immediate, bytes)? {
+        match progress {
             Progress::Duplicate => {
                 self.statistics.duplicates += 1;
                 Ok(Arrival::Duplicate(seq))
@@ -194,49 +196,61 @@ impl Receiver {
     /// could not be. The counter comes after the credits (PROTOCOL R11).
     pub fn poll_transmit(&mut self) -> Option<ReceiverWrite> {
         let path = self.credit_path?;
+        let generation = self
+            .paths
+            .get(path)
+            .filter(|state| state.can_post())?
+            .generation();
+        let (kind, seq, body) = self.next_body(generation)?;
         let state = self.paths.get_mut(path)?;
-        if !state.can_post() {
-            return None;
+        let (work, signaled) = state.post(kind, seq, 0);
+        if self.is_resending {
+            self.resent = Some((path, generation, state.posted()));
         }
-        let generation = state.generation();
+        let signaled = signaled || self.is_resending;
+        self.is_resending &= self.has_unsent();
+        Some(ReceiverWrite {
+            work,
+            path,
+            generation,
+            signaled,
+            body,
+        })
+    }
+
+    /// What to say next; it counts as said.
+    fn next_body(&mut self, generation: Generation) -> Option<(WorkKind, Seq, ReceiverBody)> {
         if self.credited < self.opened {
             let first = self.credited;
             let (lines, count) = self.messages.lines(first, self.opened, generation);
             self.credited = first.plus(u64::from(count));
-            let (work, signaled) = state.post(WorkKind::Credits, first, 0);
             let body = ReceiverBody::Credits {
                 slot: first.slot(),
                 first,
                 count,
                 lines,
             };
-            return Some(ReceiverWrite {
-                work,
-                path,
-                generation,
-                signaled: signaled || self.held.is_some(),
-                body,
-            });
+            return Some((WorkKind::Credits, first, body));
         }
-        if self.delivered > self.confirmed || self.counter_due {
-            self.confirmed = self.delivered;
-            self.counter_due = false;
-            let (work, signaled) = state.post(WorkKind::Counter, self.delivered, 0);
-            let body = ReceiverBody::Counter {
-                value: self.delivered.0,
-            };
-            return Some(ReceiverWrite {
-                work,
-                path,
-                generation,
-                signaled: signaled || self.held.is_some(),
-                body,
-            });
+        if self.delivered == self.confirmed && !self.counter_due {
+            return None;
         }
-        None
+        self.confirmed = self.delivered;
+        self.counter_due = false;
+        let value = self.delivered.0;
+        Some((
+            WorkKind::Counter,
+            self.delivered,
+            ReceiverBody::Counter { value },
+        ))
     }
 
-    /// Whether a credit or the counter waits for room in the send queue.
+    /// Whether the sender has used every credit that was handed out, and there are more.
+    pub fn is_sender_starved(&self) -> bool {
+        self.credited <= self.delivered && self.delivered < self.opened
+    }
+
+    /// Whether credits or the counter wait to be posted.
     pub fn has_unsent(&self) -> bool {
         self.credited < self.opened || self.delivered > self.confirmed || self.counter_due
     }
@@ -259,15 +273,15 @@ impl Receiver {
     }
 
     /// Makes `path` the credit path and writes the credits of all messages from the oldest
-    /// undelivered one on, and the counter, again. May be repeated at will (PROTOCOL R15). A
-    /// generation that is over is ignored.
+    /// undelivered one on, and the counter, again, signalled: the watchdog sees whether they
+    /// arrive. May be repeated at will (PROTOCOL R15). A generation that is over is ignored.
     pub fn resend_all(&mut self, path: PathId, generation: Generation) {
         if self.paths.accepts(path, generation) {
             self.credit_path = Some(path);
-            self.credited = self
-                .held
-                .map_or(self.delivered, |held| held.min(self.delivered));
+            let held = self.eagers.held();
+            self.credited = held.map_or(self.delivered, |held| held.min(self.delivered));
             self.counter_due = true;
+            self.is_resending = true;
         }
     }
 
@@ -321,7 +335,7 @@ impl Receiver {
     fn advance_oldest(&mut self) {
         while self.oldest < self.delivered
             && self.messages.get(self.oldest).is_released
-            && self.held != Some(self.oldest)
+            && self.eagers.held() != Some(self.oldest)
         {
             self.oldest = self.oldest.plus(1);
         }
@@ -339,12 +353,7 @@ impl Receiver {
 
     /// Whether a write is waiting to be posted, or a message to arrive.
     pub fn is_busy(&self) -> bool {
-        self.delivered < self.opened || self.has_transmit()
-    }
-
-    /// Whether credits or a counter wait to be posted.
-    pub fn has_transmit(&self) -> bool {
-        self.credited < self.opened || self.confirmed < self.delivered || self.counter_due
+        self.delivered < self.opened || self.has_unsent()
     }
 
     /// State for people.

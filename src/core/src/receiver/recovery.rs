@@ -6,7 +6,7 @@ use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::WINDOW;
 use crate::paths::Condition;
-use crate::recovery::Answer;
+use crate::recovery::{Answer, EagerReport};
 
 impl Receiver {
     /// Like [`Receiver::add_path`], for a generation that has to prove itself first: what arrives
@@ -16,7 +16,9 @@ impl Receiver {
         path: PathId,
         generation: Generation,
     ) -> Result<(), ProtocolError> {
-        self.paths.add(path, generation, Condition::Proving)
+        self.paths.add(path, generation, Condition::Proving)?;
+        self.eagers.begin(path);
+        Ok(())
     }
 
     /// Takes a path into service that was added by [`Receiver::add_proving_path`].
@@ -60,7 +62,7 @@ impl Receiver {
                 true
             }
             Some(Condition::Failed) => {
-                self.drop_eager(path);
+                self.eagers.end(path);
                 self.paths.retire(path, generation);
                 self.fenced = self.fenced & !bit | u16::from(is_fenced) << path.index();
                 true
@@ -82,7 +84,10 @@ impl Receiver {
 
     /// The answer about a generation in which this end never let anything arrive.
     pub fn empty_answer(&self, path: PathId, generation: Generation) -> Answer {
-        self.answer_of(path, generation, true)
+        Answer {
+            eager: EagerReport::default(),
+            ..self.answer_of(path, generation, true)
+        }
     }
 
     fn answer_of(&self, path: PathId, generation: Generation, is_fenced: bool) -> Answer {
@@ -90,7 +95,7 @@ impl Receiver {
             path,
             generation,
             is_fenced,
-            eager: self.eager_count,
+            eager: self.eagers.report(path),
             first: self.delivered,
             count: 0,
             arrived: [0; WINDOW],
@@ -110,12 +115,13 @@ impl Receiver {
     pub fn work(&self, path: PathId) -> Work {
         let is_credit_path = self.credit_path == Some(path);
         let completed = self.paths.get(path).map_or(0, |state| state.completed());
-        // Nothing else shows that the credit of an eager message does not arrive.
-        let is_unsure = self.held.is_some()
-            && self
+        let is_unsure = self.resent.is_some_and(|(place, generation, posted)| {
+            let state = self
                 .paths
                 .get(path)
-                .is_some_and(|state| state.outstanding() > 0);
+                .filter(|state| state.generation() == generation);
+            place == path && state.is_some_and(|state| state.completed() < posted)
+        });
         Work {
             is_waiting: is_credit_path && (self.is_waiting() || is_unsure),
             progress: completed + self.delivered.0,

@@ -378,5 +378,5 @@ fn returned_writes_come_again() {
     }
     receiver.resend_all(PATH, GENERATION);
     assert_eq!(receiver.poll_transmit(), None, "the queue is full");
-    assert!(receiver.has_transmit());
+    assert!(receiver.has_unsent());
 }

@@ -27,8 +27,10 @@ pub struct ReceiveBuffer {
 /// its payload to `address`, in ascending order and aligned words whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EagerCopy {
-    /// Path in whose slot it lies.
+    /// Path in whose slots it lies.
     pub path: PathId,
+    /// Its slot.
+    pub slot: usize,
     /// The message.
     pub seq: Seq,
     /// Region of the buffer.

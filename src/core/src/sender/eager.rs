@@ -1,4 +1,4 @@
-//! Small sends that go ahead of their credit (PROTOCOL R40 to R43).
+//! Small sends that go ahead of their credits (PROTOCOL R40 to R43).
 //!
 //! Right after a pause the receiver's credit is on its way while the sender has its data already.
 //! Such a send goes at once, into a slot of the receiver's. Which message it is turns out later,
@@ -9,19 +9,17 @@ use super::Sender;
 use super::values::{EagerWrite, Match, SendStatus};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkKind};
-use crate::limits::EAGER_BYTES_MAX;
+use crate::limits::{EAGER_BYTES_MAX, EAGER_SLOTS};
 use crate::recovery::Answer;
 use crate::route::Route;
 use crate::segment::Cut;
 use crate::time::Time;
-use crate::wire::eager::EagerHead;
+use crate::wire::eager::{EagerHead, eager_slot};
 
 /// A send that went ahead of its credit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Eager {
     number: u64,
-    path: PathId,
-    generation: Generation,
     local: (RegionId, u64),
     bytes: u32,
     pub(super) tag: i32,
@@ -44,10 +42,63 @@ enum Fate {
     Lost,
 }
 
+/// The eager sends that were not released, by slot. All of them went over one generation of one
+/// path, which keeps them in order.
+#[derive(Debug, Default)]
+pub(super) struct Eagers {
+    slots: [Option<Eager>; EAGER_SLOTS],
+    home: Option<(PathId, Generation)>,
+    /// Numbers used in this generation.
+    count: u64,
+}
+
+impl Eagers {
+    /// Takes the next number in a generation. `None`: its slot is in use, or others are still open
+    /// that went over another one.
+    fn next(&mut self, home: (PathId, Generation)) -> Option<u64> {
+        if self.home != Some(home) {
+            if self.slots.iter().any(Option::is_some) {
+                return None;
+            }
+            (self.home, self.count) = (Some(home), 0);
+        }
+        let number = self.count + 1;
+        if self.slots[eager_slot(number)].is_some() {
+            return None;
+        }
+        self.count = number;
+        Some(number)
+    }
+
+    /// Those whose credit is not here yet, in the order of sending, with their slots.
+    pub(super) fn unbound(&self) -> impl Iterator<Item = (usize, &Eager)> {
+        let oldest_first = (1..=EAGER_SLOTS as u64).map(|age| eager_slot(self.count + age));
+        oldest_first.filter_map(|slot| {
+            let eager = self.slots[slot].as_ref()?;
+            let is_unbound = eager.seq.is_none() && eager.fate != Fate::Confirmed;
+            is_unbound.then_some((slot, eager))
+        })
+    }
+
+    /// The answer about the generation that carried them says for good which of them the receiver
+    /// has (PROTOCOL R42).
+    pub(super) fn settle(&mut self, answer: &Answer) {
+        if self.home != Some((answer.path, answer.generation)) {
+            return;
+        }
+        for eager in self.slots.iter_mut().flatten() {
+            if eager.fate == Fate::Posted {
+                let is_taken = answer.eager.is_matched(eager.number);
+                eager.fate = if is_taken { Fate::Taken } else { Fate::Lost };
+            }
+        }
+    }
+}
+
 impl Sender {
-    /// Starts a small send for which no credit is there. `Ok(None)`: not now. That is so while
-    /// another one is open, while a credit waits for a send with another tag, and when the path is
-    /// full. Copy the message and post the write before anything else on its path.
+    /// Starts a small send for which no credit is there. `Ok(None)`: not now. That is so while a
+    /// credit waits for a send with another tag, while all slots are in use or the path is full.
+    /// Copy the message and post the write before anything else on its path.
     pub fn submit_eager(
         &mut self,
         now: Time,
@@ -59,28 +110,29 @@ impl Sender {
         let route = self.route.as_ref().ok_or(ProtocolError::NoRoute)?;
         let primary = route.entries()[0].path;
         let has_spare_credits = self.filled < self.credited;
-        if bytes > EAGER_BYTES_MAX as u64 || self.eager.is_some() || has_spare_credits {
+        if bytes > EAGER_BYTES_MAX as u64 || has_spare_credits {
             return Ok(None);
         }
         let Some(path) = self.paths.get_mut(primary).filter(|path| path.can_post()) else {
             return Ok(None);
         };
+        let generation = path.generation();
+        let Some(number) = self.eagers.next((primary, generation)) else {
+            return Ok(None);
+        };
         // Not more than EAGER_BYTES_MAX.
         let bytes = bytes as u32;
-        let generation = path.generation();
         let (work, signaled) = path.post(WorkKind::Eager, self.credited, 0);
-        self.eager_count += 1;
         self.statistics.eager_sends += 1;
         let head = EagerHead {
-            number: self.eager_count,
+            number,
             frontier: self.credited,
             bytes,
             tag,
         };
-        self.eager = Some(Eager {
-            number: self.eager_count,
-            path: primary,
-            generation,
+        let slot = eager_slot(number);
+        self.eagers.slots[slot] = Some(Eager {
+            number,
             local,
             bytes,
             tag,
@@ -92,124 +144,97 @@ impl Sender {
             work,
             path: primary,
             generation,
+            slot,
             bytes,
             head: head.encode(generation),
             signaled,
         }))
     }
 
-    /// How the eager send stands.
-    pub fn eager_status(&self) -> SendStatus {
-        let Some(eager) = self.eager else {
+    /// How the eager send in `slot` stands.
+    pub fn eager_status(&self, slot: usize) -> SendStatus {
+        let Some(eager) = self.eagers.slots.get(slot).copied().flatten() else {
             return SendStatus::Unknown;
         };
-        match (eager.seq, eager.fate) {
-            (Some(seq), Fate::Confirmed) => SendStatus::Delivered {
-                bytes: self.messages.get(seq).bytes,
-            },
-            (None, Fate::Confirmed) => SendStatus::Delivered { bytes: eager.bytes },
-            (Some(seq), _) => self.status(seq),
-            (None, _) => SendStatus::Pending,
+        match eager.seq {
+            Some(seq) => self.status(seq),
+            None if eager.fate == Fate::Confirmed => SendStatus::Delivered { bytes: eager.bytes },
+            None => SendStatus::Pending,
         }
     }
 
-    /// The message that the eager send has become, once its credit is here.
-    pub fn eager_seq(&self) -> Option<Seq> {
-        self.eager.and_then(|eager| eager.seq)
+    /// The message that the eager send in `slot` has become, once its credit is here.
+    pub fn eager_seq(&self, slot: usize) -> Option<Seq> {
+        self.eagers.slots.get(slot).copied().flatten()?.seq
     }
 
-    /// Forgets the eager send, which is delivered and was reported.
-    pub fn release_eager(&mut self) -> Result<(), ProtocolError> {
-        if !matches!(self.eager_status(), SendStatus::Delivered { .. }) {
+    /// Forgets the eager send in `slot`, which is delivered and was reported.
+    pub fn release_eager(&mut self, slot: usize) -> Result<(), ProtocolError> {
+        if !matches!(self.eager_status(slot), SendStatus::Delivered { .. }) {
             return Err(ProtocolError::NotDelivered(self.credited));
         }
-        match self.eager.take() {
-            Some(Eager {
-                seq: Some(seq),
-                fate: Fate::Posted | Fate::Taken | Fate::Lost,
-                ..
-            }) => self.release(seq),
-            _ => Ok(()),
+        let eager = self.eagers.slots[slot].take();
+        match eager.and_then(|eager| eager.seq) {
+            Some(seq) => self.release(seq),
+            None => Ok(()),
         }
     }
 
-    /// The eager send whose credit is not here yet.
-    pub(super) fn unbound_eager(&self) -> Option<&Eager> {
-        self.eager.as_ref().filter(|eager| eager.seq.is_none())
+    /// Gives each eager send the first credit with its tag, as the receiver does (PROTOCOL R41).
+    pub(super) fn bind_eagers(&mut self) {
+        loop {
+            let found = self
+                .eagers
+                .unbound()
+                .find_map(|(slot, eager)| Some((slot, *eager, self.find(eager.tag)?)));
+            let is_bound =
+                found.is_some_and(|(slot, eager, matched)| self.bind(slot, eager, matched));
+            if !is_bound {
+                return;
+            }
+        }
     }
 
-    /// Whether the receiver may count one message more than were posted without a gap: the eager
-    /// one, whose credit is not here yet, or whose group still lacks sends.
-    pub(super) fn is_eager_ahead(&self) -> bool {
-        self.eager.is_some_and(|eager| {
-            eager
-                .seq
-                .is_none_or(|seq| seq == self.posted && self.messages.get(seq).is_posted())
-        })
-    }
-
-    /// Gives the eager send the first credit with its tag, as the receiver does (PROTOCOL R41).
-    pub(super) fn bind_eager(&mut self) {
-        let unbound = self.unbound_eager().copied();
-        let Some(eager) = unbound.filter(|eager| eager.fate != Fate::Confirmed) else {
-            return;
-        };
-        let Some(Match { seq, capacity, .. }) = self.find(eager.tag) else {
-            return;
-        };
+    fn bind(&mut self, slot: usize, eager: Eager, matched: Match) -> bool {
+        let Match { seq, capacity, .. } = matched;
+        let (path, _) = self.eagers.home.unwrap_or((PathId::PRIMARY, Generation(0)));
         let given = eager.bytes.min(capacity);
-        let Ok(cut) = Cut::new(given, &Route::single(eager.path), self.segment_size) else {
-            return;
+        // One segment: far below the smallest that a connection may have.
+        let Ok(cut) = Cut::new(given, &Route::single(path), self.segment_size) else {
+            return false;
         };
-        self.fill(
-            seq,
-            eager.submitted,
-            eager.local,
-            eager.bytes.into(),
-            (given, cut),
-        );
+        let sent = (eager.submitted, eager.local, eager.bytes.into());
+        self.fill(seq, sent, (given, cut));
         let message = self.messages.get_mut(seq);
         if eager.fate != Fate::Lost {
             message.posted = message.all();
         }
         match eager.fate {
-            Fate::Posted => message.held = 1 << eager.path.index(),
+            Fate::Posted => message.held = 1 << path.index(),
             Fate::Taken | Fate::Confirmed => message.arrived = message.all(),
             Fate::Lost => self.statistics.eager_lost += 1,
         }
-        self.eager = Some(Eager {
-            seq: Some(seq),
-            ..eager
-        });
+        if let Some(eager) = &mut self.eagers.slots[slot] {
+            eager.seq = Some(seq);
+        }
         self.advance_posted();
         if eager.fate == Fate::Lost {
             self.rehome();
         }
+        true
     }
 
-    /// The answer about the generation that carried the eager message says for good whether the
-    /// receiver has it (PROTOCOL R42). One that was lost leaves its number to the next.
-    pub(super) fn settle_eager(&mut self, answer: &Answer) {
-        let Some(eager) = self.eager.as_mut().filter(|eager| {
-            (eager.path, eager.generation) == (answer.path, answer.generation)
-                && eager.fate == Fate::Posted
-        }) else {
+    /// A receiver that has closed counts eager messages whose credits never came: that was their
+    /// confirmation, if it counts all of them. Of some nobody could say which they are.
+    pub(super) fn confirm_eagers(&mut self, delivered: u64) {
+        let unbound = self.eagers.unbound().count() as u64;
+        if delivered < self.posted.0 + unbound {
             return;
-        };
-        if answer.eager >= eager.number {
-            eager.fate = Fate::Taken;
-        } else {
-            eager.fate = Fate::Lost;
-            self.eager_count = eager.number - 1;
         }
-    }
-
-    /// A receiver that has closed counts an eager message whose credit, or the rest of whose
-    /// group, never came: that was its confirmation.
-    pub(super) fn confirm_ahead(&mut self, delivered: u64) {
-        let is_counted = delivered > self.posted.0 && self.is_eager_ahead();
-        if let Some(eager) = self.eager.as_mut().filter(|_| is_counted) {
-            eager.fate = Fate::Confirmed;
+        for eager in self.eagers.slots.iter_mut().flatten() {
+            if eager.seq.is_none() {
+                eager.fate = Fate::Confirmed;
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::segment::{Cut, Segment, SegmentSize};
 use crate::time::{Clock, Time};
 use crate::wire::credit::{Credit, CreditError};
 use crate::wire::immediate::Immediate;
-use eager::Eager;
+use eager::Eagers;
 use message::{Message, Messages, Stage};
 use recovery::Closing;
 pub use values::{
@@ -35,8 +35,9 @@ struct Cursor {
 /// The sending side of one connection.
 ///
 /// Messages pass four marks, each a sequence below which everything is so:
-/// `oldest` (released) ≤ `delivered` ≤ `posted` (all segments) ≤ `filled` (all sends of the group
-/// matched) ≤ `credited` (credit known) ≤ `oldest` + [`WINDOW`].
+/// `oldest` (released) ≤ `delivered` ≤ `posted` (all segments) ≤ `credited` (credit known) ≤
+/// `oldest` + [`WINDOW`]; and `oldest` ≤ `filled` (all sends of the group matched) ≤ `credited`.
+/// Only a message that went ahead of its credit may be posted beyond `filled`.
 ///
 /// Drive it like this: for each live path read slot [`Sender::expected_credit`] of its ring into
 /// [`Sender::handle_credit`] until nothing is accepted; on a send, [`Sender::matching`], then
@@ -65,10 +66,7 @@ pub struct Sender {
     /// Sends matched in the oldest group that still lacks some.
     matched: u8,
     truncation: Option<Truncation>,
-    /// The send that went ahead of its credit, until it is released.
-    eager: Option<Eager>,
-    /// Eager messages that the receiver has, or may still get.
-    eager_count: u64,
+    eagers: Eagers,
     statistics: SenderStatistics,
 }
 
@@ -92,8 +90,7 @@ impl Sender {
             credited: Seq(0),
             matched: 0,
             truncation: None,
-            eager: None,
-            eager_count: 0,
+            eagers: Eagers::default(),
             statistics: SenderStatistics::default(),
         })
     }
@@ -153,7 +150,7 @@ impl Sender {
         let message = self.messages.get_mut(seq);
         (message.stage, message.credit) = (Stage::Offered, credit);
         self.credited = seq.plus(1);
-        self.bind_eager();
+        self.bind_eagers();
         Ok(true)
     }
 
@@ -181,7 +178,7 @@ impl Sender {
     /// [`Sender::submit_send`] to see whether the keys of the region are known.
     pub fn matching(&self, tag: i32) -> Option<Match> {
         // Sends of a tag keep their order.
-        let is_overtaking = self.unbound_eager().is_some_and(|eager| eager.tag == tag);
+        let is_overtaking = self.eagers.unbound().any(|(_, eager)| eager.tag == tag);
         if is_overtaking { None } else { self.find(tag) }
     }
 
@@ -227,8 +224,8 @@ impl Sender {
         // Not more than message_bytes_max, a u32.
         let given = bytes.min(u64::from(matched.capacity)) as u32;
         let cut = Cut::new(given, route, self.segment_size)?;
-        self.fill(matched.seq, now, local, bytes, (given, cut));
-        self.bind_eager();
+        self.fill(matched.seq, (now, local, bytes), (given, cut));
+        self.bind_eagers();
         Ok(Some(matched.seq))
     }
 
@@ -236,9 +233,7 @@ impl Sender {
     fn fill(
         &mut self,
         seq: Seq,
-        now: Time,
-        local: (RegionId, u64),
-        bytes: u64,
+        (now, local, bytes): (Time, (RegionId, u64), u64),
         (given, cut): (u32, Cut),
     ) {
         let message = self.messages.get_mut(seq);
@@ -317,7 +312,8 @@ impl Sender {
     }
 
     fn advance_posted(&mut self) {
-        while self.posted < self.filled && self.messages.get(self.posted).is_posted() {
+        // Beyond `filled` only an eager message is posted: it does not wait for its group.
+        while self.is_submitted(self.posted) && self.messages.get(self.posted).is_posted() {
             self.posted = self.posted.plus(1);
         }
     }
@@ -404,7 +400,9 @@ impl Sender {
             return Err(ProtocolError::NotDelivered(seq));
         }
         self.messages.get_mut(seq).stage = Stage::Free;
-        while self.oldest < self.delivered && self.messages.get(self.oldest).stage == Stage::Free {
+        // The first message of a group that is not filled says how large it is.
+        let end = self.delivered.min(self.filled);
+        while self.oldest < end && self.messages.get(self.oldest).stage == Stage::Free {
             self.oldest = self.oldest.plus(1);
         }
         Ok(())
@@ -423,7 +421,7 @@ impl Sender {
 
     /// Whether sends were submitted that are not delivered.
     pub fn is_busy(&self) -> bool {
-        self.delivered < self.filled || self.matched > 0 || self.unbound_eager().is_some()
+        self.delivered < self.filled || self.matched > 0 || self.eagers.unbound().next().is_some()
     }
 
     /// State for people.
@@ -437,9 +435,12 @@ impl Sender {
             filled: self.filled,
             credited: self.credited,
             matched: self.matched,
-            waiting_since: pending
-                .then_some(waiting.submitted)
-                .or_else(|| self.unbound_eager().map(|eager| eager.submitted)),
+            waiting_since: pending.then_some(waiting.submitted).or_else(|| {
+                self.eagers
+                    .unbound()
+                    .map(|(_, eager)| eager.submitted)
+                    .next()
+            }),
             unfenced: self.unfenced,
             paths: self.paths.snapshot(),
             statistics: self.statistics,

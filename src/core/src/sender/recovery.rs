@@ -103,7 +103,7 @@ impl Sender {
                 message.arrived |= answer.arrived(seq) & message.on_path(answer.path);
                 message.arrived &= message.posted;
             }
-            self.settle_eager(answer);
+            self.eagers.settle(answer);
             self.confirm(answer.first);
         }
         closing.is_answered = true;
@@ -137,12 +137,12 @@ impl Sender {
     pub fn handle_goodbye(&mut self, delivered: u64) -> Result<(), ProtocolError> {
         self.check_count(delivered)?;
         self.confirm(Seq(delivered));
-        self.confirm_ahead(delivered);
+        self.confirm_eagers(delivered);
         Ok(())
     }
 
-    /// The receiver has all messages before `first`. A count may run ahead of the credit of an
-    /// eager message, by one; what lies beyond the credits is taken when they are there.
+    /// The receiver has all messages before `first`. A count may run ahead of the credits of eager
+    /// messages; what lies beyond these is taken when they are there.
     pub(super) fn confirm(&mut self, first: Seq) {
         self.delivered = self.delivered.max(first.min(self.posted));
     }
@@ -152,7 +152,7 @@ impl Sender {
     }
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
-        let posted = self.posted.0 + u64::from(self.is_eager_ahead());
+        let posted = self.posted.0 + self.eagers.unbound().count() as u64;
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
@@ -165,8 +165,8 @@ impl Sender {
     /// No peer may claim what was never posted (PROTOCOL R18).
     fn check_answer(&self, answer: &Answer) -> Result<(), ProtocolError> {
         self.check_count(answer.first.0)?;
-        // The receiver may have given an eager message to a receive whose credit is not here yet.
-        let mut eager = u64::from(self.unbound_eager().is_some());
+        // The receiver may have given eager messages to receives whose credits are not here yet.
+        let mut eager = self.eagers.unbound().count();
         for index in 0..u64::from(answer.count) {
             let seq = answer.first.plus(index);
             let claimed = answer.arrived(seq);
@@ -174,8 +174,9 @@ impl Sender {
                 u64::MAX
             } else if self.is_submitted(seq) {
                 self.messages.get(seq).posted
-            } else if claimed == 1 {
-                core::mem::take(&mut eager)
+            } else if claimed == 1 && eager > 0 {
+                eager -= 1;
+                1
             } else {
                 0
             };

@@ -10,7 +10,7 @@ use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq};
 use crate::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH, SIGNAL_EVERY, WINDOW};
 use crate::paths::Condition;
-use crate::recovery::Answer;
+use crate::recovery::{Answer, EagerReport};
 use crate::route::Route;
 use crate::time::Time;
 use crate::wire::credit::{Credit, CreditError};
@@ -233,7 +233,7 @@ fn answer(
         path,
         generation,
         is_fenced,
-        eager: 0,
+        eager: EagerReport::default(),
         first: Seq(first),
         count: bits.len() as u16,
         arrived,

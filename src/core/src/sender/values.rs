@@ -68,6 +68,8 @@ pub struct EagerWrite {
     pub path: PathId,
     /// Generation of the path that it belongs to, and to no other.
     pub generation: Generation,
+    /// Slot that it takes, which names the send until it is released.
+    pub slot: usize,
     /// Payload; may be 0.
     pub bytes: u32,
     /// What follows the payload, at the end of the slot.

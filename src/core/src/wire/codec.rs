@@ -6,8 +6,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::bytes::{Reader, put_text};
 use super::frame::{
-    Accept, BODY_BYTES_MAX, Frame, FrameError, NAME_BYTES_MAX, Open, PATHS_MAX, PathAnswer,
-    PathOffer, REASON_BYTES_MAX,
+    Accept, BODY_BYTES_MAX, Frame, FrameError, NAME_BYTES_MAX, Open, PATHS_MAX, PathEnd,
+    REASON_BYTES_MAX,
 };
 use super::greeting::{Greeting, SETTING_BYTES_MAX, SETTINGS_MAX};
 use super::handle::Handle;
@@ -145,38 +145,47 @@ fn read_count(reader: &mut Reader<'_>, count_max: usize) -> Option<usize> {
     (count <= count_max).then_some(count)
 }
 
-fn put_open(out: &mut Vec<u8>, open: &Open) -> Result<(), FrameError> {
-    put_u64(out, open.listen_nonce);
-    put_u64(out, open.connection);
-    put_text(out, &open.nic, NAME_BYTES_MAX);
-    put_count(out, open.paths.len(), PATHS_MAX)?;
-    for path in &open.paths {
+fn put_paths(out: &mut Vec<u8>, paths: &[PathEnd]) -> Result<(), FrameError> {
+    put_count(out, paths.len(), PATHS_MAX)?;
+    for path in paths {
         put_u16(out, path.path);
         put_u16(out, path.generation);
         out.push(path.nic);
         out.extend_from_slice(&path.queue_pair);
-        put_u64(out, path.ring_address);
-        put_u32(out, path.ring_rkey);
+        put_u64(out, path.memory_address);
+        put_u32(out, path.memory_rkey);
     }
     Ok(())
+}
+
+fn read_paths(reader: &mut Reader<'_>) -> Option<Vec<PathEnd>> {
+    let end = |reader: &mut Reader<'_>| {
+        Some(PathEnd {
+            path: reader.u16()?,
+            generation: reader.u16()?,
+            nic: reader.u8()?,
+            queue_pair: reader.array()?,
+            memory_address: reader.u64()?,
+            memory_rkey: reader.u32()?,
+        })
+    };
+    (0..read_count(reader, PATHS_MAX)?)
+        .map(|_| end(reader))
+        .collect()
+}
+
+fn put_open(out: &mut Vec<u8>, open: &Open) -> Result<(), FrameError> {
+    put_u64(out, open.listen_nonce);
+    put_u64(out, open.connection);
+    put_text(out, &open.nic, NAME_BYTES_MAX);
+    put_paths(out, &open.paths)
 }
 
 fn read_open(reader: &mut Reader<'_>) -> Option<Open> {
     let listen_nonce = reader.u64()?;
     let connection = reader.u64()?;
     let nic = reader.text(NAME_BYTES_MAX)?;
-    let paths = (0..read_count(reader, PATHS_MAX)?)
-        .map(|_| {
-            Some(PathOffer {
-                path: reader.u16()?,
-                generation: reader.u16()?,
-                nic: reader.u8()?,
-                queue_pair: reader.array()?,
-                ring_address: reader.u64()?,
-                ring_rkey: reader.u32()?,
-            })
-        })
-        .collect::<Option<Vec<_>>>()?;
+    let paths = read_paths(reader)?;
     Some(Open {
         listen_nonce,
         connection,
@@ -189,30 +198,14 @@ fn put_accept(out: &mut Vec<u8>, accept: &Accept) -> Result<(), FrameError> {
     put_u64(out, accept.to);
     put_u64(out, accept.connection);
     put_text(out, &accept.nic, NAME_BYTES_MAX);
-    put_count(out, accept.paths.len(), PATHS_MAX)?;
-    for path in &accept.paths {
-        put_u16(out, path.path);
-        put_u16(out, path.generation);
-        out.push(path.nic);
-        out.extend_from_slice(&path.queue_pair);
-    }
-    Ok(())
+    put_paths(out, &accept.paths)
 }
 
 fn read_accept(reader: &mut Reader<'_>) -> Option<Accept> {
     let to = reader.u64()?;
     let connection = reader.u64()?;
     let nic = reader.text(NAME_BYTES_MAX)?;
-    let paths = (0..read_count(reader, PATHS_MAX)?)
-        .map(|_| {
-            Some(PathAnswer {
-                path: reader.u16()?,
-                generation: reader.u16()?,
-                nic: reader.u8()?,
-                queue_pair: reader.array()?,
-            })
-        })
-        .collect::<Option<Vec<_>>>()?;
+    let paths = read_paths(reader)?;
     Some(Accept {
         to,
         connection,

@@ -1,8 +1,8 @@
 //! The 32-byte head of a small message that goes ahead of its credit.
 //!
-//! Each generation of each path has one slot in the receiver's memory: room for the largest
-//! payload, then the head. One write brings both; the payload is padded to 8 bytes in front, so
-//! that it ends where the head begins.
+//! Each generation of each path has [`EAGER_SLOTS`] slots in the receiver's memory, taken in turn.
+//! A slot is room for the largest payload, then the head. One write brings both; the payload is
+//! padded to 8 bytes in front, so that it ends where the head begins.
 //!
 //! | bytes | field | little endian |
 //! |---|---|---|
@@ -11,12 +11,12 @@
 //! | 12–15 | tag | i32 |
 //! | 16–19 | generation of the path | u32 |
 //! | 20–23 | zero | |
-//! | 24–31 | marker: number of the eager message, from 1 | u64 |
+//! | 24–31 | marker: number of the eager message in its generation, from 1 | u64 |
 //!
 //! The marker is the last word, and writes land in order: when the expected one is there, all is.
 
 use crate::ids::{Generation, Seq};
-use crate::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES};
+use crate::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES, EAGER_SLOTS};
 
 /// Offset of the marker in a head.
 pub const EAGER_MARKER_OFFSET: usize = 24;
@@ -24,7 +24,15 @@ pub const EAGER_MARKER_OFFSET: usize = 24;
 /// Bytes of one slot: the largest payload and the head.
 pub const EAGER_SLOT_BYTES: usize = EAGER_BYTES_MAX + EAGER_HEAD_BYTES;
 
+/// Bytes of the slots of one generation.
+pub const EAGER_RING_BYTES: usize = EAGER_SLOTS * EAGER_SLOT_BYTES;
+
 const _: () = assert!(EAGER_MARKER_OFFSET + 8 == EAGER_HEAD_BYTES);
+
+/// Slot of an eager message.
+pub const fn eager_slot(number: u64) -> usize {
+    (number % EAGER_SLOTS as u64) as usize
+}
 
 /// Bytes that a payload of `bytes` takes in front of the head.
 pub const fn eager_padded(bytes: u32) -> usize {
@@ -34,7 +42,7 @@ pub const fn eager_padded(bytes: u32) -> usize {
 /// What a receiver has to know about a message that came ahead of its credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EagerHead {
-    /// Number of the eager message in its connection, from 1.
+    /// Number of the eager message in its generation, from 1.
     pub number: u64,
     /// The message takes none of the receives before this one: their credits were all used when
     /// it was sent.

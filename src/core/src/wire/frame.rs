@@ -96,24 +96,25 @@ pub struct Open {
     /// Name of the sending side's NIC, for messages.
     pub nic: String,
     /// One entry a path, at most [`PATHS_MAX`].
-    pub paths: Vec<PathOffer>,
+    pub paths: Vec<PathEnd>,
 }
 
-/// The sending side's end of one generation of a path.
+/// One side's end of one generation of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathOffer {
+pub struct PathEnd {
     /// Path.
     pub path: u16,
     /// Generation.
     pub generation: u16,
-    /// Index of the sending side's NIC.
+    /// Index of this side's NIC.
     pub nic: u8,
     /// Address of its queue pair.
     pub queue_pair: [u8; QUEUE_PAIR_ADDRESS_BYTES],
-    /// Address of this generation's credit ring and counter word.
-    pub ring_address: u64,
-    /// Remote key of the ring.
-    pub ring_rkey: u32,
+    /// Address of the memory of this generation that the other side writes to: credit ring and
+    /// counter word at the sending side, the eager slot at the receiving side.
+    pub memory_address: u64,
+    /// Its remote key.
+    pub memory_rkey: u32,
 }
 
 /// Consent to a connection: the receiving side's ends of the paths.
@@ -126,20 +127,7 @@ pub struct Accept {
     /// Name of the receiving side's NIC, for messages.
     pub nic: String,
     /// One entry a path, at most [`PATHS_MAX`].
-    pub paths: Vec<PathAnswer>,
-}
-
-/// The receiving side's end of one generation of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathAnswer {
-    /// Path.
-    pub path: u16,
-    /// Generation.
-    pub generation: u16,
-    /// Index of the receiving side's NIC.
-    pub nic: u8,
-    /// Address of its queue pair.
-    pub queue_pair: [u8; QUEUE_PAIR_ADDRESS_BYTES],
+    pub paths: Vec<PathEnd>,
 }
 
 /// Why a frame cannot be encoded or decoded.

@@ -10,12 +10,12 @@
 use super::bytes::Reader;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::WINDOW;
-use crate::recovery::Answer;
+use crate::recovery::{Answer, EagerReport};
 
 /// Bytes of a queue pair's address, opaque to everybody but the device.
 pub const QUEUE_PAIR_ADDRESS_BYTES: usize = 64;
 /// Bytes of the largest encoded [`PathFrame`]: a full answer.
-pub const PATH_FRAME_BYTES_MAX: usize = 5 + 1 + 8 + 8 + 2 + 8 * WINDOW;
+pub const PATH_FRAME_BYTES_MAX: usize = 5 + 1 + 8 + 1 + 8 + 2 + 8 * WINDOW;
 
 const FENCE: u8 = 32;
 const ANSWER: u8 = 33;
@@ -127,7 +127,8 @@ impl Writer<'_> {
         let count = usize::from(answer.count).min(WINDOW);
         self.path(answer.path, answer.generation);
         self.put(&[u8::from(answer.is_fenced)]);
-        self.put(&answer.eager.to_le_bytes());
+        self.put(&answer.eager.seen.to_le_bytes());
+        self.put(&[answer.eager.matched]);
         self.put(&answer.first.0.to_le_bytes());
         self.put(&(count as u16).to_le_bytes());
         for bits in &answer.arrived[..count] {
@@ -152,8 +153,8 @@ impl PathFrame {
     }
 
     /// Writes the body and returns its bytes. Flags are bytes of 0 or 1; an answer is followed by
-    /// its eager count u64, its first message u64, its count u16 and one u64 for each; an endpoint is address, ring
-    /// address u64, key u32.
+    /// its eager report u64 and u8, its first message u64, its count u16 and one u64 for each; an
+    /// endpoint is address, ring address u64, key u32.
     pub fn encode(&self, out: &mut [u8; PATH_FRAME_BYTES_MAX]) -> usize {
         let mut writer = Writer { bytes: out, len: 0 };
         match self {
@@ -259,7 +260,10 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<Endpoint> {
 fn read_answer(reader: &mut Reader<'_>) -> Option<Answer> {
     let (path, generation) = read_path(reader)?;
     let is_fenced = read_flag(reader)?;
-    let eager = reader.u64()?;
+    let eager = EagerReport {
+        seen: reader.u64()?,
+        matched: reader.u8()?,
+    };
     let first = Seq(reader.u64()?);
     let count = reader.u16()?;
     let mut arrived = [0; WINDOW];
@@ -282,7 +286,7 @@ mod tests {
     use super::{Endpoint, PATH_FRAME_BYTES_MAX, PathFrame};
     use crate::ids::{Generation, PathId, Seq};
     use crate::limits::WINDOW;
-    use crate::recovery::Answer;
+    use crate::recovery::{Answer, EagerReport};
     use proptest::prelude::*;
 
     fn frame() -> impl Strategy<Value = PathFrame> {
@@ -306,7 +310,10 @@ mod tests {
                         path,
                         generation,
                         is_fenced: flag,
-                        eager: count / 2,
+                        eager: EagerReport {
+                            seen: count / 2,
+                            matched: count as u8,
+                        },
                         first: Seq(count),
                         count: bits.len() as u16,
                         arrived,

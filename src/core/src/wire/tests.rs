@@ -8,8 +8,8 @@ use core::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 
 use super::frame::{
-    Accept, BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Header, Open, PATHS_MAX, PathAnswer,
-    PathOffer, RECORD_BYTES_MAX,
+    Accept, BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Header, Open, PATHS_MAX, PathEnd,
+    RECORD_BYTES_MAX,
 };
 use super::greeting::Greeting;
 use super::handle::{Handle, HandleError, PROTOCOL_VERSION};
@@ -57,7 +57,7 @@ fn sample_handle() -> Handle {
 #[test]
 fn a_handle_has_its_documented_layout() {
     let bytes = sample_handle().encode();
-    assert_eq!(&bytes[..8], b"R2CH\x01\x00\x01\x04");
+    assert_eq!(&bytes[..8], b"R2CH\x02\x00\x01\x04");
     assert_eq!(bytes[8..16], 1_u64.to_le_bytes());
     assert_eq!(bytes[16..32], [2; 16]);
     assert_eq!(bytes[32..40], 3_u64.to_le_bytes());
@@ -121,7 +121,7 @@ fn a_handle_never_shows_its_secret() {
     assert!(!text.contains("171"), "{text}");
 }
 
-fn paths() -> impl Strategy<Value = Vec<PathOffer>> {
+fn paths() -> impl Strategy<Value = Vec<PathEnd>> {
     let path = (
         any::<[u16; 2]>(),
         any::<u8>(),
@@ -129,18 +129,20 @@ fn paths() -> impl Strategy<Value = Vec<PathOffer>> {
         any::<u64>(),
         any::<u32>(),
     );
-    let path = path.prop_map(|([path, generation], nic, half, ring_address, ring_rkey)| {
-        let mut queue_pair = [0; 64];
-        queue_pair[..32].copy_from_slice(&half);
-        PathOffer {
-            path,
-            generation,
-            nic,
-            queue_pair,
-            ring_address,
-            ring_rkey,
-        }
-    });
+    let path = path.prop_map(
+        |([path, generation], nic, half, memory_address, memory_rkey)| {
+            let mut queue_pair = [0; 64];
+            queue_pair[..32].copy_from_slice(&half);
+            PathEnd {
+                path,
+                generation,
+                nic,
+                queue_pair,
+                memory_address,
+                memory_rkey,
+            }
+        },
+    );
     proptest::collection::vec(path, 0..=PATHS_MAX)
 }
 
@@ -164,14 +166,7 @@ fn greeting() -> impl Strategy<Value = Frame> {
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
-    let answer = |path: PathOffer| PathAnswer {
-        path: path.path,
-        generation: path.generation,
-        nic: path.nic,
-        queue_pair: path.queue_pair,
-    };
-    let accept = move |((to, connection), nic, paths): ((u64, u64), String, Vec<PathOffer>)| {
-        let paths = paths.into_iter().map(answer).collect();
+    let accept = |((to, connection), nic, paths): ((u64, u64), String, Vec<PathEnd>)| {
         Frame::Accept(Accept {
             to,
             connection,
@@ -291,11 +286,13 @@ proptest! {
 
 #[test]
 fn limits_are_errors_or_cuts() {
-    let path = PathAnswer {
+    let path = PathEnd {
         path: 0,
         generation: 0,
         nic: 0,
         queue_pair: [0; 64],
+        memory_address: 0,
+        memory_rkey: 0,
     };
     let accept = |count| {
         let paths = vec![path; count];

@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::copy::copy_words;
 use super::memory::Region;
 use super::sys;
 use super::wire::{HEADER_BYTES, Header, Kind, Refusal, padding};
+use crate::copy::copy_words;
 
 /// Largest write whose destination a GPU may be polling: one step of NCCL's LL128 protocol, 120
 /// words × 640 threads × 8 (its LL steps are smaller). All of it passes through the stage, since

@@ -30,7 +30,6 @@
 //! connections and watches links.
 
 mod arrivals;
-mod copy;
 mod device;
 mod greeting;
 mod inflow;

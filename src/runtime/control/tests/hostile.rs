@@ -14,6 +14,7 @@ use super::super::session::Session;
 use super::kit::{Node, PATIENCE, config, connections, numbered, wait_until};
 use r2ccl_core::wire::frame::{Frame, HEADER_BYTES, Header};
 use r2ccl_core::wire::greeting::Greeting;
+use r2ccl_core::wire::handle::PROTOCOL_VERSION;
 use r2ccl_core::wire::hello::{Hello, SecretOf};
 
 /// Writes, and waits until the other side has closed; answers what it said before.
@@ -103,7 +104,7 @@ fn half_open_connections_by_the_thousand_cost_nothing() {
 fn a_hello_without_the_secret_gets_no_answer() {
     let node = Node::new("a");
     let hello = |secret_of| Hello {
-        version: 1,
+        version: PROTOCOL_VERSION,
         secret_of,
         dialler: 77,
         target: node.plane.instance(),
@@ -288,7 +289,7 @@ fn random_bytes_change_nothing() {
 fn handmade_hello(node: &Node, round: u64) -> (TcpStream, (Key, Key)) {
     let secret = Secret(node.plane.handle_for(1).secret);
     let hello = Hello {
-        version: 1,
+        version: PROTOCOL_VERSION,
         secret_of: SecretOf::Target,
         dialler: 77,
         target: node.plane.instance(),

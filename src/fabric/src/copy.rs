@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 ///
 /// # Safety
 /// Both ranges must be mapped and must not overlap, and the destination must be writable.
-pub(super) unsafe fn copy_words(destination: *mut u8, source: *const u8, bytes: usize) {
+pub unsafe fn copy_words(destination: *mut u8, source: *const u8, bytes: usize) {
     let head = ((destination as usize).wrapping_neg() & 7).min(bytes);
     // SAFETY: `head` is at most `bytes`.
     unsafe { copy_bytes(destination, source, head) };
