@@ -1,9 +1,11 @@
 //! Counts of a receiver that has an eager message of a group that lacks sends.
 
 use super::{GENERATION, LOCAL, PATH, credit, give, sender, submit};
-use crate::ids::Seq;
+use crate::ids::{PathId, Seq};
+use crate::route::Route;
 use crate::sender::SendStatus;
 use crate::time::Time;
+use crate::wire::eager::{EagerHead, eager_slot};
 
 /// Slot of the first message of a generation.
 const SLOT: usize = 1;
@@ -41,4 +43,29 @@ fn a_count_runs_ahead_of_a_group() {
         SendStatus::Delivered { bytes: 8 }
     );
     sender.release_eager(SLOT).expect("delivered");
+}
+
+/// PROTOCOL R40: messages are numbered within a generation, also when others went over another
+/// path in between: the receiver has seen the numbers before.
+#[test]
+fn numbers_go_on_when_sends_come_back_to_a_path() {
+    let other = PathId::new(1).expect("in range");
+    let mut sender = sender();
+    sender.add_path(other, GENERATION).expect("first");
+    let mut numbers = [0; 2];
+    for (seq, path) in (0..).zip([PATH, PATH, other, PATH, other, other, PATH]) {
+        sender.set_route(Route::single(path)).expect("known");
+        let write = sender.submit_eager(Time::ZERO, LOCAL, 8, 5);
+        let write = write.expect("routed").expect("no credits");
+        let number = &mut numbers[path.index()];
+        *number += 1;
+        let head = EagerHead::decode(&write.head, *number, GENERATION);
+        assert!(head.is_some_and(|head| head.frontier == Seq(seq)));
+        assert_eq!(write.slot, eager_slot(*number));
+        give(&mut sender, credit(seq, 0, 1, 5)).expect("valid");
+        sender
+            .handle_counter(PATH, GENERATION, seq + 1)
+            .expect("bound");
+        sender.release_eager(write.slot).expect("delivered");
+    }
 }
