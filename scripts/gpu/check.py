@@ -24,8 +24,8 @@ import parts
 import speed
 
 # In this order; `speed` last, since it says most when all else is known to be right.
-PARTS = ["collectives", "versions", "loading", "cycles", "training", "death", "jax",
-         "nccl-tests", "speed"]
+PARTS = ["collectives", "versions", "loading", "cycles", "lifecycle", "training", "death",
+         "jax", "nccl-tests", "speed"]
 
 
 def arguments():
@@ -130,6 +130,8 @@ def remark(name, result):
         return ", ".join(result["tables"])
     if name == "cycles":
         return f"{result['cycles'][0]} cycles, growth {result['growth']['plugin'][0]}"
+    if name == "lifecycle":
+        return f"splits and aborts, the longest abort {result['abort_seconds']:.2f} s"
     if name == "training":
         row = result["rank0"]
         return f"{result['ranks']} ranks, {result['steps']} steps, loss {row['first']:.4f} to " \

@@ -31,6 +31,7 @@ class Log:
         self.version = tuple(int(part) for part in found.groups()) if found else None
         self.networks = Counter(NETWORK.findall(text))
         self.loaded = sorted({(name, int(v)) for name, v in LOADED.findall(text)})
+        self.splits = text.count("ncclCommSplit")
         self.warnings = WARNING.findall(text)
         self.protocols = Counter()
         self.channels = 0

@@ -159,6 +159,26 @@ def cycles(context):
     return result
 
 
+def lifecycle(context):
+    """Communicators split, with and without shared resources, aborted and made anew."""
+    outcomes = []
+    for sharing in ("0", "1"):
+        env = {**context.plugin_env(), "NCCL_COMM_SPLIT_SHARE_RESOURCES": sharing}
+        outcome = launch.run_ranks(
+            context, f"lifecycle-{sharing}", ["rank_lifecycle.py"], 2, env, 120
+        )
+        _checked(context, outcome)
+        if not all(log.splits for log in outcome.logs):
+            outcome.problems.append("NCCL's log shows no split communicator")
+        outcomes.append(outcome)
+    result = _part(outcomes)
+    ranks = [rank for outcome in outcomes for rank in outcome.ranks]
+    result["abort_seconds"] = max(
+        (max(rank["abort_seconds"]) for rank in ranks if rank.get("abort_seconds")), default=None
+    )
+    return result
+
+
 def training(context):
     """Losses and final parameters over the plugin equal those over sockets, bit by bit."""
     steps = "10" if context.quick else "40"

@@ -113,9 +113,6 @@ impl Peer {
     /// proven may belong to another host (bridges have the same one everywhere): it counts only
     /// together with all others.
     fn death(&self, addresses: &[SocketAddr]) -> Option<String> {
-        if self.round == 0 {
-            return None;
-        }
         let against = |address: &SocketAddr| match self.evidence.get(address)? {
             Evidence::Refused => Some(format!("{address} refuses connections")),
             Evidence::Other(text) => Some(format!("at {address} {text}")),
@@ -233,7 +230,10 @@ impl Steward {
         };
         let link = Arc::clone(&peer.link);
         if let Some(reason) = peer.death(&addresses) {
-            let text = format!("{who} has died: its control connection ended, and {reason}");
+            let text = match peer.round {
+                0 => format!("{who} has died or cannot be reached: {reason}"),
+                _ => format!("{who} has died: its control connection ended, and {reason}"),
+            };
             return self.fail(&link, LinkError::PeerDead(text));
         }
         if peer.next_address < addresses.len() {

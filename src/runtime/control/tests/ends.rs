@@ -121,27 +121,37 @@ fn a_peer_that_never_answers_is_lost_in_the_end() {
     let mut settings = config("a");
     settings.giveup = Duration::from_millis(200);
     let (a, b) = (Node::with(settings), Node::new("b"));
-    b.plane.stop();
     let start = Instant::now();
-    a.link(&b).send(numbered(1)).expect("sent");
+    let (silent, link) = a.silent_link(&b);
+    let address = silent.local_addr().expect("an address");
+    link.send(numbered(1)).expect("sent");
     let error = a.recorder.wait_down();
     assert!(start.elapsed() >= Duration::from_millis(200));
     let text = error.to_string();
     assert!(matches!(error, LinkError::Lost(_)), "{text}");
-    let address = b.address().to_string();
     assert!(
-        text.contains(&address) && text.contains("R2CCL_GIVEUP"),
+        text.contains(&address.to_string()) && text.contains("R2CCL_GIVEUP"),
         "{text}"
     );
     assert!(a.link(&b).error().is_none(), "a lost link is begun anew");
 }
 
+/// PROTOCOL R31: also who has never been reached is dead when all its addresses refuse.
+#[test]
+fn a_listener_that_is_gone_is_dead_at_once() {
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    b.plane.stop();
+    a.link(&b).send(numbered(1)).expect("sent");
+    let error = a.recorder.wait_down();
+    assert!(matches!(error, LinkError::PeerDead(_)), "{error}");
+    let address = b.address().to_string();
+    assert!(error.to_string().contains(&address), "{error}");
+}
+
 /// PROTOCOL R31.
 #[test]
 fn another_process_at_the_address_is_told_apart() {
-    let mut settings = config("a");
-    settings.giveup = Duration::from_millis(200);
-    let (a, c) = (Node::with(settings), Node::new("c"));
+    let (a, c) = (Node::new("a"), Node::new("c"));
     let mut handle = c.plane.handle_for(1);
     handle.instance += 1;
     a.plane.link(&handle).expect("a link");

@@ -1,7 +1,7 @@
 //! Planes with handlers that remember, waiting with a deadline, and a knife for connections.
 
 use std::collections::HashSet;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -162,6 +162,14 @@ impl Node {
     /// The link to another node.
     pub(super) fn link(&self, other: &Node) -> Arc<Link> {
         self.plane.link(&other.plane.handle_for(1)).expect("a link")
+    }
+
+    /// A link to the other node by an address that takes connections and never answers.
+    pub(super) fn silent_link(&self, other: &Node) -> (TcpListener, Arc<Link>) {
+        let silent = TcpListener::bind((other.address().ip(), 0)).expect("a port");
+        let mut handle = other.plane.handle_for(1);
+        handle.addresses = vec![silent.local_addr().expect("an address")];
+        (silent, self.plane.link(&handle).expect("a link"))
     }
 
     /// Address of the only listener.

@@ -116,10 +116,7 @@ fn flush_waits_for_the_peer_and_no_longer_than_told() {
     assert!(link.flush(Instant::now() + Duration::from_secs(10)));
     assert_eq!(b.recorder.numbers(), [1]);
 
-    b.plane.stop();
-    let mut nowhere = b.plane.handle_for(1);
-    nowhere.instance += 1;
-    let link = a.plane.link(&nowhere).expect("a link");
+    let (_silent, link) = a.silent_link(&Node::new("c"));
     link.send(numbered(2)).expect("sent");
     let start = Instant::now();
     assert!(!link.flush(start + Duration::from_millis(20)));
@@ -151,8 +148,7 @@ fn a_port_in_use_is_named_with_its_setting() {
 #[test]
 fn a_queue_has_a_bound() {
     let (a, b) = (Node::new("a"), Node::new("b"));
-    b.plane.stop();
-    let link = a.link(&b);
+    let (_silent, link) = a.silent_link(&b);
     let refused = (0..70_000).find(|&number| link.send(numbered(number)).is_err());
     assert_eq!(refused, Some(65_536));
 }
