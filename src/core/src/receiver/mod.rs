@@ -156,8 +156,9 @@ impl Receiver {
             return Err(ProtocolError::SegmentTooLarge(bytes));
         }
         let seq = self.open_message(immediate.seq)?;
+        let progress = self.messages.get_mut(seq).mark(immediate, bytes)?;
         self.note_credited(seq);
-        match self.messages.get_mut(seq).mark(immediate, bytes)? {
+        match progress {
             Progress::Duplicate => {
                 self.statistics.duplicates += 1;
                 Ok(Arrival::Duplicate(seq))

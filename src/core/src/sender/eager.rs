@@ -131,6 +131,16 @@ impl Sender {
         self.eager.as_ref().filter(|eager| eager.seq.is_none())
     }
 
+    /// Whether the receiver may have the eager send although the mark `posted` stands before it: its
+    /// credit is not here, or its group is not filled. Only the message at the mark can be counted
+    /// then: before the eager one there may be others, and those have to be posted first.
+    pub(super) fn may_run_ahead(&self) -> bool {
+        let next = |eager: &Eager| eager.seq.unwrap_or(self.credited);
+        self.eager
+            .as_ref()
+            .is_some_and(|eager| eager.fate != Fate::Lost && next(eager) == self.posted)
+    }
+
     /// Gives the eager send the first credit with its tag, as the receiver does (PROTOCOL R41).
     pub(super) fn bind_eager(&mut self) {
         let unbound = self.unbound_eager().copied();
@@ -158,7 +168,7 @@ impl Sender {
         match eager.fate {
             Fate::Posted => message.held = 1 << eager.path.index(),
             Fate::Taken | Fate::Confirmed => message.arrived = message.all(),
-            Fate::Lost => self.statistics.eager_lost += 1,
+            Fate::Lost => {}
         }
         self.eager = Some(Eager {
             seq: Some(seq),
@@ -184,6 +194,7 @@ impl Sender {
         } else {
             eager.fate = Fate::Lost;
             self.eager_count = eager.number - 1;
+            self.statistics.eager_lost += 1;
         }
     }
 

@@ -152,7 +152,7 @@ impl Sender {
     }
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
-        let posted = self.posted.0 + u64::from(self.unbound_eager().is_some());
+        let posted = self.posted.0 + u64::from(self.may_run_ahead());
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
