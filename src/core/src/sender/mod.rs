@@ -69,6 +69,8 @@ pub struct Sender {
     eager: Option<Eager>,
     /// Eager messages that the receiver has, or may still get.
     eager_count: u64,
+    /// What the receiver counted when it closed.
+    goodbye: Seq,
     statistics: SenderStatistics,
 }
 
@@ -94,6 +96,7 @@ impl Sender {
             truncation: None,
             eager: None,
             eager_count: 0,
+            goodbye: Seq(0),
             statistics: SenderStatistics::default(),
         })
     }

@@ -138,6 +138,8 @@ impl Sender {
         self.check_count(delivered)?;
         self.confirm(Seq(delivered));
         self.confirm_unbound(delivered);
+        // Its counters and answers may still say so when the eager message is long released.
+        self.goodbye = self.goodbye.max(Seq(delivered));
         Ok(())
     }
 
@@ -153,6 +155,7 @@ impl Sender {
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
         let posted = self.posted.0 + u64::from(self.may_run_ahead());
+        let posted = posted.max(self.goodbye.0);
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,

@@ -2,10 +2,12 @@
 
 use super::path;
 use super::random::Random;
+use super::slot::Slot;
 use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES};
 use r2ccl_core::wire::{credit::Credit, immediate::Immediate};
 use r2ccl_core::{
-    Arrival, Generation, Receiver, ReceiverBody, ReceiverWrite, SegmentWrite, Sender, Seq, WorkId,
+    Answer, Arrival, EagerCopy, EagerWrite, Generation, PathId, Receiver, ReceiverBody,
+    ReceiverWrite, SegmentWrite, Sender, Seq, WorkId,
 };
 use std::collections::VecDeque;
 
@@ -35,11 +37,22 @@ impl Mailbox {
     }
 }
 
+/// A write of the sender that is under way.
+enum Flight {
+    Segment(SegmentWrite),
+    /// With its payload.
+    Eager(EagerWrite, Vec<u8>),
+}
+
 /// One path in its newest generation.
 struct Link {
     generation: Generation,
-    /// Segments under way.
-    segments: VecDeque<SegmentWrite>,
+    /// What the sender has posted, under way.
+    flights: VecDeque<Flight>,
+    /// Where messages ahead of their credit land at the receiver.
+    slot: Slot,
+    /// The answer about the generation, which is over, is under way.
+    answer: Option<Box<Answer>>,
     /// Credits and counters under way.
     confirmations: VecDeque<ReceiverWrite>,
     mailbox: Mailbox,
@@ -53,7 +66,9 @@ impl Link {
     fn new(generation: Generation) -> Self {
         Self {
             generation,
-            segments: VecDeque::new(),
+            flights: VecDeque::new(),
+            slot: Slot::new(),
+            answer: None,
             confirmations: VecDeque::new(),
             mailbox: Mailbox::new(),
             sender_completions: VecDeque::new(),
@@ -64,6 +79,8 @@ impl Link {
 
 pub struct Wire {
     links: Vec<Link>,
+    /// Slots of generations that are over.
+    past: Vec<(PathId, Generation, Slot)>,
     /// Segments that have landed.
     pub landed: usize,
 }
@@ -72,6 +89,7 @@ impl Wire {
     pub fn new(paths: usize) -> Self {
         Self {
             links: (0..paths).map(|_| Link::new(Generation(0))).collect(),
+            past: Vec::new(),
             landed: 0,
         }
     }
@@ -92,11 +110,39 @@ impl Wire {
                 (write.path, write.generation),
                 (path(index), link.generation)
             );
-            link.segments.push_back(*write);
+            link.flights.push_back(Flight::Segment(*write));
         }
     }
 
-    /// Lets the next segment of a random path land and complete at the receiver.
+    /// Posts a message ahead of its credit.
+    pub fn post_eager(&mut self, write: EagerWrite, payload: Vec<u8>) {
+        let link = &mut self.links[write.path.index()];
+        assert_eq!(write.generation, link.generation);
+        assert!(
+            link.answer.is_none(),
+            "PROTOCOL R50: nothing more is posted"
+        );
+        link.flights.push_back(Flight::Eager(write, payload));
+    }
+
+    /// The receiver looks at the slots, in random order. Returns whether one was taken.
+    pub fn read_slots(&mut self, receiver: &mut Receiver, random: &mut Random) -> bool {
+        let mut order: Vec<_> = (0..self.links.len()).collect();
+        random.shuffle(&mut order);
+        order.into_iter().any(|index| {
+            let link = &self.links[index];
+            receiver
+                .handle_eager(path(index), link.generation, link.slot.head())
+                .expect("legal")
+        })
+    }
+
+    /// The payload that the receiver copies.
+    pub fn payload(&self, copy: &EagerCopy) -> &[u8] {
+        self.links[copy.path.index()].slot.payload(copy.payload)
+    }
+
+    /// Lets the next write of a random path land and, if it is a segment, complete at the receiver.
     pub fn land_segment(
         &mut self,
         receiver: &mut Receiver,
@@ -105,8 +151,16 @@ impl Wire {
     ) {
         let index = random.below(self.links.len());
         let link = &mut self.links[index];
-        let Some(write) = link.segments.pop_front() else {
-            return;
+        let write = match link.flights.pop_front() {
+            Some(Flight::Segment(write)) => write,
+            Some(Flight::Eager(write, payload)) => {
+                link.slot.land(&write, &payload);
+                if write.signaled {
+                    link.sender_completions.push_back(write.work);
+                }
+                return;
+            }
+            None => return,
         };
         land(&write);
         self.landed += 1;
@@ -170,13 +224,18 @@ impl Wire {
                     break;
                 }
             }
-            let (before, counter) = (sender.delivered(), link.mailbox.counter);
+            if link.answer.is_some() {
+                continue;
+            }
+            let (before, counter) = (sender.snapshot(), link.mailbox.counter);
             sender
                 .handle_counter(path(index), link.generation, counter)
                 .expect("posted");
+            // It runs ahead of the credit of an eager message, or of its group.
+            assert!(counter <= before.posted.0 + 1, "PROTOCOL R43: by one");
             assert_eq!(
                 sender.delivered(),
-                before.max(counter),
+                before.delivered.0.max(counter.min(before.posted.0)),
                 "PROTOCOL R10: monotone"
             );
         }
@@ -210,6 +269,13 @@ impl Wire {
 
     /// Old generations and completions of the past change nothing, whatever they say.
     pub fn speak_up_from_the_past(&mut self, sender: &mut Sender, receiver: &mut Receiver) {
+        for (path, generation, slot) in &self.past {
+            let current = self.links[path.index()].generation;
+            for generation in [*generation, current] {
+                let looked = receiver.handle_eager(*path, generation, slot.head());
+                assert_eq!(looked, Ok(false), "PROTOCOL R42: never looked at again");
+            }
+        }
         for (index, link) in self.links.iter().enumerate() {
             let Some(old) = link.generation.0.checked_sub(1).map(Generation) else {
                 continue;
@@ -248,8 +314,8 @@ impl Wire {
         }
     }
 
-    /// Gives a path whose segments have all landed a new generation. Its credits and counters that
-    /// are under way are lost.
+    /// Ends the generation of a random path, or brings the answer about it and a new one. What is
+    /// under way is lost.
     pub fn renew(
         &mut self,
         sender: &mut Sender,
@@ -257,19 +323,47 @@ impl Wire {
         random: &mut Random,
     ) -> bool {
         let index = random.below(self.links.len());
-        let link = &mut self.links[index];
-        if !link.segments.is_empty() {
-            return false;
+        if self.links[index].answer.is_none() {
+            if !random.once_in(4) {
+                return false;
+            }
+            self.end(index, sender, receiver);
+            // The answer is late, as a rule.
+            if !random.once_in(3) {
+                return false;
+            }
         }
-        let (old, new) = (
-            link.generation,
-            link.generation.next().expect("enough numbers"),
-        );
-        let late = core::mem::replace(link, Link::new(new));
-        assert!(sender.close_path(path(index), old));
-        assert!(receiver.close_path(path(index), old));
-        assert!(receiver.handle_fence(path(index), old, true));
-        let answer = receiver.answer(path(index), old).expect("closed");
+        self.begin(index, sender, receiver);
+        self.post_confirmations(receiver, random);
+        true
+    }
+
+    /// Both ends close, and nothing lands any more.
+    fn end(&mut self, index: usize, sender: &mut Sender, receiver: &mut Receiver) {
+        let link = &mut self.links[index];
+        let generation = link.generation;
+        assert!(sender.close_path(path(index), generation));
+        assert!(receiver.close_path(path(index), generation));
+        assert!(receiver.handle_fence(path(index), generation, true));
+        let answer = receiver.answer(path(index), generation).expect("closed");
+        link.answer = Some(Box::new(answer));
+        let mut slot = core::mem::replace(&mut link.slot, Slot::new());
+        for flight in link.flights.drain(..) {
+            if let Flight::Eager(write, payload) = flight {
+                slot.land(&write, &payload);
+            }
+        }
+        self.past.push((path(index), generation, slot));
+        if self.past.len() > 8 {
+            self.past.remove(0);
+        }
+    }
+
+    fn begin(&mut self, index: usize, sender: &mut Sender, receiver: &mut Receiver) {
+        let old = self.links[index].generation;
+        let new = old.next().expect("enough numbers");
+        let mut late = core::mem::replace(&mut self.links[index], Link::new(new));
+        let answer = late.answer.take().expect("ended");
         assert_eq!(sender.handle_answer(&answer), Ok(true));
         assert_eq!(sender.handle_answer(&answer), Ok(false));
         assert!(sender.is_settled(path(index)));
@@ -282,7 +376,5 @@ impl Wire {
             receiver.handle_completion(work, false);
         }
         receiver.resend_all(path(index), new);
-        self.post_confirmations(receiver, random);
-        true
     }
 }

@@ -411,6 +411,9 @@ fn a_goodbye_confirms_it() {
     sender.release_eager().expect("delivered");
     assert_eq!(sender.eager_status(), SendStatus::Unknown);
     assert!(!sender.is_busy());
+    assert_eq!(count(&mut sender, 1), Ok(()), "its last counter, read late");
+    close(&mut sender);
+    assert_eq!(sender.handle_answer(&told(true, 1, 1, &[])), Ok(true));
     // One that has its credit is confirmed like any message.
     let mut bound = self::sender();
     eager(&mut bound, 10, 5).expect("no credits");
