@@ -48,10 +48,10 @@ fn numbers_wrap() {
 fn eager_messages_go_every_way() {
     let mut seen = EagerCounts::default();
     let mut lost = 0;
-    for seed in 0..200 {
+    for seed in 0..400 {
         let plan = Plan {
             seed,
-            messages: [20, 200][seed as usize % 2],
+            messages: [5, 200][seed as usize % 2],
             paths: 1 + (seed / 2 % 4) as u8,
             bytes_max: 0,
         };

@@ -51,7 +51,9 @@ struct Link {
     flights: VecDeque<Flight>,
     /// Where messages ahead of their credit land at the receiver.
     slot: Slot,
-    /// The answer about the generation, which is over, is under way.
+    /// The generation is over at the sender.
+    is_left: bool,
+    /// It is over at the receiver, whose answer is under way.
     answer: Option<Box<Answer>>,
     /// Credits and counters under way.
     confirmations: VecDeque<ReceiverWrite>,
@@ -68,11 +70,23 @@ impl Link {
             generation,
             flights: VecDeque::new(),
             slot: Slot::new(),
+            is_left: false,
             answer: None,
             confirmations: VecDeque::new(),
             mailbox: Mailbox::new(),
             sender_completions: VecDeque::new(),
             receiver_completions: VecDeque::new(),
+        }
+    }
+}
+
+impl Link {
+    /// No segment lands any more; in the slot anything may.
+    fn land_late(&mut self) {
+        for flight in self.flights.drain(..) {
+            if let Flight::Eager(write, payload) = flight {
+                self.slot.land(&write, &payload);
+            }
         }
     }
 }
@@ -118,10 +132,7 @@ impl Wire {
     pub fn post_eager(&mut self, write: EagerWrite, payload: Vec<u8>) {
         let link = &mut self.links[write.path.index()];
         assert_eq!(write.generation, link.generation);
-        assert!(
-            link.answer.is_none(),
-            "PROTOCOL R50: nothing more is posted"
-        );
+        assert!(!link.is_left, "PROTOCOL R50: nothing more is posted");
         link.flights.push_back(Flight::Eager(write, payload));
     }
 
@@ -131,9 +142,11 @@ impl Wire {
         random.shuffle(&mut order);
         order.into_iter().any(|index| {
             let link = &self.links[index];
-            receiver
+            let taken = receiver
                 .handle_eager(path(index), link.generation, link.slot.head())
-                .expect("legal")
+                .expect("legal");
+            assert!(!taken || link.answer.is_none(), "PROTOCOL R42");
+            taken
         })
     }
 
@@ -151,7 +164,8 @@ impl Wire {
     ) {
         let index = random.below(self.links.len());
         let link = &mut self.links[index];
-        let write = match link.flights.pop_front() {
+        let is_fenced = link.answer.as_ref().is_some_and(|answer| answer.is_fenced);
+        let write = match link.flights.pop_front().filter(|_| !is_fenced) {
             Some(Flight::Segment(write)) => write,
             Some(Flight::Eager(write, payload)) => {
                 link.slot.land(&write, &payload);
@@ -164,6 +178,9 @@ impl Wire {
         };
         land(&write);
         self.landed += 1;
+        if link.answer.is_some() {
+            return;
+        }
         let arrival =
             receiver.handle_arrival(write.path, write.generation, write.immediate, write.bytes);
         let is_new = arrival == Ok(Arrival::Segment(write.seq))
@@ -224,7 +241,7 @@ impl Wire {
                     break;
                 }
             }
-            if link.answer.is_some() {
+            if link.is_left {
                 continue;
             }
             let (before, counter) = (sender.snapshot(), link.mailbox.counter);
@@ -314,8 +331,8 @@ impl Wire {
         }
     }
 
-    /// Ends the generation of a random path, or brings the answer about it and a new one. What is
-    /// under way is lost.
+    /// The next step of a random path from one generation to another: each end leaves it, in
+    /// random order, and the answer comes. What is under way then is lost.
     pub fn renew(
         &mut self,
         sender: &mut Sender,
@@ -323,42 +340,33 @@ impl Wire {
         random: &mut Random,
     ) -> bool {
         let index = random.below(self.links.len());
-        if self.links[index].answer.is_none() {
-            if !random.once_in(4) {
-                return false;
-            }
-            self.end(index, sender, receiver);
-            // The answer is late, as a rule.
-            if !random.once_in(3) {
-                return false;
-            }
-        }
-        self.begin(index, sender, receiver);
-        self.post_confirmations(receiver, random);
-        true
-    }
-
-    /// Both ends close, and nothing lands any more.
-    fn end(&mut self, index: usize, sender: &mut Sender, receiver: &mut Receiver) {
         let link = &mut self.links[index];
-        let generation = link.generation;
-        assert!(sender.close_path(path(index), generation));
-        assert!(receiver.close_path(path(index), generation));
-        assert!(receiver.handle_fence(path(index), generation, true));
-        let answer = receiver.answer(path(index), generation).expect("closed");
-        link.answer = Some(Box::new(answer));
-        let mut slot = core::mem::replace(&mut link.slot, Slot::new());
-        for flight in link.flights.drain(..) {
-            if let Flight::Eager(write, payload) = flight {
-                slot.land(&write, &payload);
+        match (link.is_left, link.answer.is_some()) {
+            (false, false) if !random.once_in(4) => {}
+            (false, is_answered) if is_answered || random.once_in(2) => {
+                link.is_left = true;
+                assert!(sender.close_path(path(index), link.generation));
+            }
+            (_, false) => {
+                let is_fenced = random.once_in(2);
+                assert!(receiver.close_path(path(index), link.generation));
+                assert!(receiver.handle_fence(path(index), link.generation, is_fenced));
+                if is_fenced {
+                    link.land_late();
+                }
+                let answer = receiver.answer(path(index), link.generation);
+                link.answer = Some(Box::new(answer.expect("closed")));
+            }
+            _ => {
+                self.begin(index, sender, receiver);
+                self.post_confirmations(receiver, random);
+                return true;
             }
         }
-        self.past.push((path(index), generation, slot));
-        if self.past.len() > 8 {
-            self.past.remove(0);
-        }
+        false
     }
 
+    /// The answer comes, and a new generation.
     fn begin(&mut self, index: usize, sender: &mut Sender, receiver: &mut Receiver) {
         let old = self.links[index].generation;
         let new = old.next().expect("enough numbers");
@@ -366,6 +374,11 @@ impl Wire {
         let answer = late.answer.take().expect("ended");
         assert_eq!(sender.handle_answer(&answer), Ok(true));
         assert_eq!(sender.handle_answer(&answer), Ok(false));
+        late.land_late();
+        if !answer.is_fenced {
+            assert!(!sender.is_settled(path(index)), "PROTOCOL R53");
+            assert!(sender.handle_quarantine_over(path(index), old));
+        }
         assert!(sender.is_settled(path(index)));
         sender.add_path(path(index), new).expect("newer");
         receiver.add_path(path(index), new).expect("newer");
@@ -376,5 +389,9 @@ impl Wire {
             receiver.handle_completion(work, false);
         }
         receiver.resend_all(path(index), new);
+        self.past.push((path(index), old, late.slot));
+        if self.past.len() > 8 {
+            self.past.remove(0);
+        }
     }
 }
