@@ -131,9 +131,9 @@ impl Sender {
         self.eager.as_ref().filter(|eager| eager.seq.is_none())
     }
 
-    /// Whether the receiver may have the eager send although the mark `posted` stands before it: its
-    /// credit is not here, or its group is not filled. Only the message at the mark can be counted
-    /// then: before the eager one there may be others, and those have to be posted first.
+    /// Whether the receiver may count one message more than were posted in the ordinary way: the
+    /// eager one, whose credit is not here or whose group is not filled. It has to be the next:
+    /// before it, nothing is delivered that was not posted (PROTOCOL R10, R43).
     pub(super) fn may_run_ahead(&self) -> bool {
         let next = |eager: &Eager| eager.seq.unwrap_or(self.credited);
         self.eager

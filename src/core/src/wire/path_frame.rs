@@ -152,8 +152,8 @@ impl PathFrame {
     }
 
     /// Writes the body and returns its bytes. Flags are bytes of 0 or 1; an answer is followed by
-    /// its eager count u64, its first message u64, its count u16 and one u64 for each; an endpoint is address, ring
-    /// address u64, key u32.
+    /// its eager count u64, its first message u64, its count u16 and one u64 for each; an endpoint
+    /// is address, ring address u64, key u32.
     pub fn encode(&self, out: &mut [u8; PATH_FRAME_BYTES_MAX]) -> usize {
         let mut writer = Writer { bytes: out, len: 0 };
         match self {
