@@ -171,6 +171,22 @@ fn released_messages_are_passed_over() {
     assert_eq!(receiver.delivered(), 2);
 }
 
+/// PROTOCOL R41 and R3: nor does it find, under a number of the past, the receive that has the slot
+/// of a released message now.
+#[test]
+fn slots_in_use_again_are_not_mistaken() {
+    let mut receiver = receiver();
+    for seq in 0..WINDOW as u64 {
+        open_tags(&mut receiver, &[2]);
+        arrive(&mut receiver, seq, (0, 1), 5).expect("open");
+    }
+    receiver.release(Seq(0), 2).expect("delivered");
+    open_tags(&mut receiver, &[1]);
+    take(&mut receiver, 1, 0, 1);
+    assert_eq!(bind(&mut receiver), Some(WINDOW as u64));
+    assert_eq!(receiver.delivered(), WINDOW as u64 + 1);
+}
+
 /// PROTOCOL R18: one message from two sides. Nothing is copied over what has landed.
 #[test]
 fn a_message_with_arrivals_takes_no_other() {
