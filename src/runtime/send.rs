@@ -150,10 +150,12 @@ impl SendConnection {
         if let Some(cut) = self.core.take_truncation() {
             tracing::warn!(
                 "{}: a send of {} bytes met a receive of {}: cut to that, as NCCL's own \
-                 transport does; the two sides disagree about the message",
+                 transport does; the two sides disagree about the message ({} others were cut, \
+                 too)",
                 self.shared.label,
                 cut.asked,
-                cut.given
+                cut.given,
+                cut.others
             );
         }
     }

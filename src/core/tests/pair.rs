@@ -8,7 +8,7 @@ use r2ccl_core::{
     Arrival, Generation, PathId, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, RegionId,
     Route, SendStatus, Sender, SenderConfig, Seq, Time,
 };
-use world::{Plan, World};
+use world::{EagerCounts, Plan, World};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -40,6 +40,34 @@ fn numbers_wrap() {
         world.generation_changes
     );
     assert!(world.truncated > 100 && world.refused_sends > 100 && world.full_windows > 0);
+}
+
+/// The worlds above do with eager messages what they claim to: counted over a fixed set of them.
+/// The seed of a world that ends with a goodbye for one is among them.
+#[test]
+fn eager_messages_go_every_way() {
+    let mut seen = EagerCounts::default();
+    let mut lost = 0;
+    for seed in 0..400 {
+        let plan = Plan {
+            seed,
+            messages: [5, 200][seed as usize % 2],
+            paths: 1 + (seed / 2 % 4) as u8,
+            bytes_max: 0,
+        };
+        let mut world = World::new(plan);
+        world.run();
+        seen.add(&world.eager_counts);
+        lost += world.sender_statistics().eager_lost;
+    }
+    assert!(seen.sent > 1000 && seen.reused > 100, "{seen:?}");
+    assert!(
+        seen.sender_first > 100 && seen.receiver_first > 100,
+        "{seen:?}"
+    );
+    assert!(seen.early > 100 && seen.unfilled > 100, "{seen:?}");
+    assert!(seen.passed_over > 100 && seen.truncated > 100, "{seen:?}");
+    assert!(seen.confirmed > 0 && lost > 100, "{lost} {seen:?}");
 }
 
 #[test]

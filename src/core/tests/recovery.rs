@@ -21,6 +21,7 @@ proptest! {
 fn the_faults_are_seen() {
     let (mut replayed, mut quarantines, mut returns, mut late) = (0, 0, 0, 0);
     let (mut lost, mut queue_pair_faults, mut evictions, mut waited) = (0, 0, 0, 0);
+    let (mut eager, mut eager_lost) = (0, 0);
     for seed in 1..=60 {
         let paths = 1 + seed as usize % 4;
         let plan = Plan {
@@ -36,11 +37,14 @@ fn the_faults_are_seen() {
         replayed += world.sender.half().snapshot().statistics.replayed_segments;
         quarantines += statistics.quarantines;
         returns += statistics.returns;
-        queue_pair_faults += statistics.queue_pair_faults;
+        let receiver = world.receiver.snapshot().statistics;
+        queue_pair_faults += statistics.queue_pair_faults + receiver.queue_pair_faults;
         evictions += statistics.evictions;
         waited += statistics.nowhere_better;
         late += world.wire.landed_late;
         lost += world.lost_frames;
+        eager += world.sender.half().snapshot().statistics.eager_sends;
+        eager_lost += world.sender.half().snapshot().statistics.eager_lost;
     }
     let seen = [
         replayed,
@@ -49,7 +53,9 @@ fn the_faults_are_seen() {
         queue_pair_faults,
         evictions,
         waited,
+        eager_lost,
     ];
     assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
     assert!(late > 0 && lost > 0, "{late} {lost}");
+    assert!(eager > 500, "{eager} {eager_lost}");
 }

@@ -265,6 +265,10 @@ impl Receiver {
         if !state.is_over(write.generation) && !state.take_back(write.work) {
             return Err(ProtocolError::ReturnOutOfOrder);
         }
+        let of = (write.path, write.generation);
+        let is_said_again = |(path, generation, _)| (path, generation) == of;
+        // Whether it arrives has to be seen the next time as well.
+        self.is_resending |= self.resent.is_some_and(is_said_again);
         match write.body {
             ReceiverBody::Credits { first, .. } => self.credited = self.credited.min(first),
             ReceiverBody::Counter { .. } => self.counter_due = true,

@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod eager;
 mod recovery;
 
 use super::{Arrival, ReceiveBuffer, Receiver, ReceiverBody, ReceiverConfig, ReceiverWrite};

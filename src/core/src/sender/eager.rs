@@ -87,18 +87,27 @@ impl Eagers {
         })
     }
 
+    /// Those of them that the receiver may have: it may count them already.
+    fn ahead(&self) -> u64 {
+        let is_ahead = |(_, eager): &(usize, &Eager)| eager.fate != Fate::Lost;
+        self.unbound().filter(is_ahead).count() as u64
+    }
+
     /// The answer about the generation that carried them says for good which of them the receiver
-    /// has (PROTOCOL R42).
-    pub(super) fn settle(&mut self, answer: &Answer) {
+    /// has (PROTOCOL R42). Returns how many it has not.
+    pub(super) fn settle(&mut self, answer: &Answer) -> u64 {
         if self.home != Some((answer.path, answer.generation)) {
-            return;
+            return 0;
         }
+        let mut lost = 0;
         for eager in self.slots.iter_mut().flatten() {
             if eager.fate == Fate::Posted {
                 let is_taken = answer.eager.is_matched(eager.number);
                 eager.fate = if is_taken { Fate::Taken } else { Fate::Lost };
+                lost += u64::from(!is_taken);
             }
         }
+        lost
     }
 }
 
@@ -219,7 +228,7 @@ impl Sender {
         match eager.fate {
             Fate::Posted => message.held = 1 << path.index(),
             Fate::Taken | Fate::Confirmed => message.arrived = message.all(),
-            Fate::Lost => self.statistics.eager_lost += 1,
+            Fate::Lost => {}
         }
         if let Some(eager) = &mut self.eagers.slots[slot] {
             eager.seq = Some(seq);
@@ -231,15 +240,31 @@ impl Sender {
         true
     }
 
+    /// Messages that the receiver may have: those posted without a gap, and eager ones behind them
+    /// whose credits are not here. Behind a credit that no send has taken there are none.
+    pub(super) fn countable(&self) -> u64 {
+        let is_all_posted = self.posted == self.credited;
+        let ahead = if is_all_posted {
+            self.eagers.ahead()
+        } else {
+            0
+        };
+        self.posted.0 + ahead
+    }
+
+    /// How many eager messages that wait for their credits the receiver may have.
+    pub(super) fn unbound_ahead(&self) -> u64 {
+        self.eagers.ahead()
+    }
+
     /// A receiver that has closed counts eager messages whose credits never came: that was their
     /// confirmation, if it counts all of them. Of some nobody could say which they are.
     pub(super) fn confirm_eagers(&mut self, delivered: u64) {
-        let unbound = self.eagers.unbound().count() as u64;
-        if delivered < self.posted.0 + unbound {
+        if delivered < self.posted.0 + self.eagers.ahead() {
             return;
         }
         for eager in self.eagers.slots.iter_mut().flatten() {
-            if eager.seq.is_none() {
+            if eager.seq.is_none() && eager.fate != Fate::Lost {
                 eager.fate = Fate::Confirmed;
             }
         }

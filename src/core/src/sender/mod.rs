@@ -9,7 +9,7 @@ mod values;
 
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
-use crate::limits::{CREDIT_BYTES, PATHS_MAX, WINDOW};
+use crate::limits::{CREDIT_BYTES, GROUP_MAX, PATHS_MAX, WINDOW};
 use crate::paths::{Condition, Path, PathTable};
 use crate::route::Route;
 use crate::segment::{Cut, Segment, SegmentSize};
@@ -67,6 +67,8 @@ pub struct Sender {
     matched: u8,
     truncation: Option<Truncation>,
     eagers: Eagers,
+    /// What the receiver counted when it closed.
+    goodbye: Seq,
     statistics: SenderStatistics,
 }
 
@@ -91,6 +93,7 @@ impl Sender {
             matched: 0,
             truncation: None,
             eagers: Eagers::default(),
+            goodbye: Seq(0),
             statistics: SenderStatistics::default(),
         })
     }
@@ -178,8 +181,11 @@ impl Sender {
     /// [`Sender::submit_send`] to see whether the keys of the region are known.
     pub fn matching(&self, tag: i32) -> Option<Match> {
         // Sends of a tag keep their order.
-        let is_overtaking = self.eagers.unbound().any(|(_, eager)| eager.tag == tag);
-        if is_overtaking { None } else { self.find(tag) }
+        if self.eagers.unbound().any(|(_, eager)| eager.tag == tag) {
+            return None;
+        }
+        // What a receiver counted that has closed has its send.
+        self.find(tag).filter(|found| found.seq >= self.goodbye)
     }
 
     fn find(&self, tag: i32) -> Option<Match> {
@@ -247,11 +253,17 @@ impl Sender {
         self.count_match(group_size);
         if bytes > u64::from(given) {
             self.statistics.truncated += 1;
-            self.truncation = Some(Truncation {
-                seq,
-                asked: bytes,
-                given,
-            });
+            match &mut self.truncation {
+                Some(first) => first.others += 1,
+                None => {
+                    self.truncation = Some(Truncation {
+                        seq,
+                        asked: bytes,
+                        given,
+                        others: 0,
+                    });
+                }
+            }
         }
     }
 
@@ -264,7 +276,8 @@ impl Sender {
         }
     }
 
-    /// The last send that was cut down to its receive, once.
+    /// The first send that was cut down to its receive since the last call; it counts the others.
+    /// One credit may cut several that went ahead of theirs.
     pub fn take_truncation(&mut self) -> Option<Truncation> {
         self.truncation.take()
     }
@@ -421,7 +434,16 @@ impl Sender {
 
     /// Whether sends were submitted that are not delivered.
     pub fn is_busy(&self) -> bool {
-        self.delivered < self.filled || self.matched > 0 || self.eagers.unbound().next().is_some()
+        self.delivered < self.filled
+            || self.is_group_busy()
+            || self.eagers.unbound().next().is_some()
+    }
+
+    /// The same for the oldest group that lacks sends: an eager one may be delivered before these.
+    fn is_group_busy(&self) -> bool {
+        let end = self.credited.min(self.filled.plus(GROUP_MAX as u64));
+        let first = self.filled.max(self.delivered);
+        self.matched > 0 && (first.0..end.0).any(|seq| self.is_submitted(Seq(seq)))
     }
 
     /// State for people.

@@ -103,7 +103,7 @@ impl Sender {
                 message.arrived |= answer.arrived(seq) & message.on_path(answer.path);
                 message.arrived &= message.posted;
             }
-            self.eagers.settle(answer);
+            self.statistics.eager_lost += self.eagers.settle(answer);
             self.confirm(answer.first);
         }
         closing.is_answered = true;
@@ -138,6 +138,8 @@ impl Sender {
         self.check_count(delivered)?;
         self.confirm(Seq(delivered));
         self.confirm_eagers(delivered);
+        // Its counters and answers may still say so when the eager sends are long released.
+        self.goodbye = self.goodbye.max(Seq(delivered));
         Ok(())
     }
 
@@ -152,7 +154,7 @@ impl Sender {
     }
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
-        let posted = self.posted.0 + self.eagers.unbound().count() as u64;
+        let posted = self.countable().max(self.goodbye.0);
         if delivered > posted {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
@@ -166,11 +168,11 @@ impl Sender {
     fn check_answer(&self, answer: &Answer) -> Result<(), ProtocolError> {
         self.check_count(answer.first.0)?;
         // The receiver may have given eager messages to receives whose credits are not here yet.
-        let mut eager = self.eagers.unbound().count();
+        let mut eager = self.unbound_ahead();
         for index in 0..u64::from(answer.count) {
             let seq = answer.first.plus(index);
             let claimed = answer.arrived(seq);
-            let posted = if seq < self.delivered {
+            let posted = if seq < self.delivered.max(self.goodbye) {
                 u64::MAX
             } else if self.is_submitted(seq) {
                 self.messages.get(seq).posted

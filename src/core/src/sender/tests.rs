@@ -2,8 +2,9 @@
 
 extern crate std;
 
-mod ahead;
+mod eager;
 mod recovery;
+mod several;
 
 use super::{Match, SendStatus, Sender, SenderConfig, Truncation};
 use crate::error::ProtocolError;
@@ -162,6 +163,7 @@ fn a_large_send_is_cut_down_once() {
         seq: Seq(0),
         asked: 513,
         given: 512,
+        others: 0,
     };
     assert_eq!(sender.take_truncation(), Some(truncation));
     assert_eq!(sender.take_truncation(), None);

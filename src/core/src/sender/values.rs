@@ -101,6 +101,8 @@ pub struct Truncation {
     pub asked: u64,
     /// Bytes that go over.
     pub given: u32,
+    /// Sends that were cut down after it, before anyone asked.
+    pub others: u32,
 }
 
 /// What the sender dropped or bent.
@@ -124,7 +126,7 @@ pub struct SenderStatistics {
     pub stale_answers: u64,
     /// Sends that went ahead of their credit.
     pub eager_sends: u64,
-    /// Of those, sent once more in the ordinary way because they were lost with their path.
+    /// Of those, lost with their path, so that they went once more, in the ordinary way.
     pub eager_lost: u64,
 }
 

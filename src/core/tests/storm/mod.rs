@@ -4,16 +4,16 @@
 //! Checked from outside: every byte, that nothing lands in a buffer that was reported on either
 //! side, and that no segment is on two generations that can still land (PROTOCOL R53).
 
+mod eager;
 #[path = "../world/random.rs"]
 mod random;
 pub mod wire;
 
-use r2ccl_core::limits::CREDIT_BYTES;
+use r2ccl_core::limits::{CREDIT_BYTES, EAGER_SLOTS};
 use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
 use r2ccl_core::{
     Action, Condition, End, EndConfig, Evidence, FenceOutcome, Generation, PathId, ProbeKind,
-    ReceiveBuffer, ReceiveEnd, Receiver, ReceiverConfig, RegionId, SendEnd, SendStatus, Sender,
-    SenderConfig, Seq, Time,
+    ReceiveEnd, Receiver, ReceiverConfig, SendEnd, SendStatus, Sender, SenderConfig, Seq, Time,
 };
 use random::Random;
 use wire::{Buffers, Pair, Wire};
@@ -54,6 +54,13 @@ pub struct World {
     submitted: u64,
     reported_receives: u64,
     reported_sends: u64,
+    /// Sizes of all messages.
+    sizes: Vec<usize>,
+    /// How many messages the receiving user is ahead at the most, for a while.
+    lead: u64,
+    /// The messages that went ahead of their credits, until they are reported, by slot.
+    eager: [Option<u64>; EAGER_SLOTS],
+    has_closed: bool,
     faults: usize,
     pub lost_frames: usize,
 }
@@ -103,9 +110,14 @@ impl World {
             submitted: 0,
             reported_receives: 0,
             reported_sends: 0,
+            sizes: Vec::new(),
+            lead: 0,
+            eager: [None; EAGER_SLOTS],
+            has_closed: false,
             faults: 0,
             lost_frames: 0,
         };
+        world.draw_sizes();
         let spread = world.random.once_in(2);
         for index in 0..plan.paths {
             let (path, parts) = (wire::path(index), (u32::from(spread || index == 0), 1));
@@ -155,6 +167,7 @@ impl World {
         self.wire.settle(self.now, quarantine);
         self.users();
         self.data();
+        self.read_slots();
         self.deliver();
         let now = self.at();
         if self.sender.next_timeout().is_some_and(|at| at <= now) {
@@ -173,46 +186,31 @@ impl World {
 
     /// Opens, submits and reports messages.
     fn users(&mut self) {
-        let now = self.at();
-        if self.buffers.opened() < self.plan.messages && self.random.once_in(2) {
-            let bytes = match self.random.below(8) {
-                0 => self.random.below(self.plan.bytes_max + 1),
-                _ => self.random.below(300),
-            };
-            let seq = self.buffers.opened();
-            let buffer = ReceiveBuffer {
-                region: RegionId(1),
-                address: (seq + 1) << 32,
-                capacity: bytes as u64,
-                tag: 0,
-            };
-            let receiver = self.receiver.half_mut();
-            if receiver.post_recv(now, &[buffer]).expect("legal").is_some() {
-                self.buffers.open(bytes);
-            }
-        }
-        if self.submitted < self.buffers.opened() {
-            let bytes = self.buffers.bytes(self.submitted);
-            let local = (RegionId(0), (self.submitted + 1) << 32);
-            let sender = self.sender.half_mut();
-            match sender
-                .submit_send(now, local, bytes as u64, 0)
-                .expect("legal")
-            {
-                Some(_) => self.submitted += 1,
-                None => self.sender.request_credits(now),
-            }
-        }
+        self.open_message();
+        self.submit_message();
         let seq = Seq(self.reported_receives);
         if self.receiver.half().is_done(seq, 1) && self.random.once_in(2) {
             self.buffers.check(seq.0, self.receiver.half().bytes(seq));
             self.receiver.half_mut().release(seq, 1).expect("done");
             self.reported_receives += 1;
         }
+        if self.reported_receives == self.plan.messages && !self.has_closed {
+            self.has_closed = true;
+            self.receiver.close(self.plan.messages);
+        }
         let seq = Seq(self.reported_sends);
-        if let SendStatus::Delivered { .. } = self.sender.half().status(seq) {
+        let eager = self.eager.iter().position(|nth| *nth == Some(seq.0));
+        let half = self.sender.half_mut();
+        let status = eager.map_or_else(|| half.status(seq), |slot| half.eager_status(slot));
+        if let SendStatus::Delivered { bytes } = status {
             assert!(seq.0 < self.receiver.half().delivered(), "PROTOCOL R2");
-            self.sender.half_mut().release(seq).expect("done");
+            assert_eq!(bytes as usize, self.sizes[seq.0 as usize]);
+            if let Some(slot) = eager {
+                half.release_eager(slot).expect("done");
+                self.eager[slot] = None;
+            } else {
+                half.release(seq).expect("done");
+            }
             self.buffers.report_send(seq.0);
             self.reported_sends += 1;
         }

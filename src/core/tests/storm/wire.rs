@@ -1,7 +1,9 @@
 //! Queue pairs that may die, and buffers that are looked at from outside.
 
-use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES};
-use r2ccl_core::{Generation, PathId, ReceiverBody, ReceiverWrite, SegmentWrite, WorkId};
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, EAGER_SLOTS};
+use r2ccl_core::{
+    EagerCopy, EagerWrite, Generation, PathId, ReceiverBody, ReceiverWrite, SegmentWrite, WorkId,
+};
 use std::collections::VecDeque;
 
 const UNTOUCHED: u8 = 0xee;
@@ -33,10 +35,6 @@ impl Buffers {
         self.is_sent.push(false);
     }
 
-    pub fn bytes(&self, seq: u64) -> usize {
-        self.bytes[seq as usize].len()
-    }
-
     pub fn check(&mut self, seq: u64, bytes: u32) {
         let buffer = &self.bytes[seq as usize];
         assert_eq!(bytes as usize, buffer.len(), "PROTOCOL R5: size of {seq}");
@@ -47,6 +45,25 @@ impl Buffers {
 
     pub fn report_send(&mut self, seq: u64) {
         self.is_sent[seq as usize] = true;
+    }
+
+    /// What the receiver copies out of a slot in which message `nth` of the sender lies.
+    pub fn copy(&mut self, copy: &EagerCopy, nth: u64) {
+        let seq = copy.seq.0;
+        assert_eq!((seq, copy.address >> 32), (nth, seq + 1), "PROTOCOL R41");
+        assert!(
+            !self.is_received[seq as usize],
+            "PROTOCOL R42: {seq} was copied late"
+        );
+        let buffer = &mut self.bytes[seq as usize];
+        assert_eq!(copy.bytes as usize, buffer.len());
+        assert!(
+            buffer.iter().all(|&byte| byte == UNTOUCHED),
+            "{seq} came twice"
+        );
+        for (at, byte) in buffer.iter_mut().enumerate() {
+            *byte = content(seq, at);
+        }
     }
 
     fn land(&mut self, write: &SegmentWrite) {
@@ -64,11 +81,20 @@ impl Buffers {
     }
 }
 
+/// A write of the sender that is under way.
+pub enum Flight {
+    Segment(SegmentWrite),
+    /// With the number of the message that it carries.
+    Eager(EagerWrite, u64),
+}
+
 /// The two queue pairs of one generation.
 pub struct Pair {
     pub path: PathId,
     pub generation: Generation,
-    segments: VecDeque<SegmentWrite>,
+    flights: VecDeque<Flight>,
+    /// What has landed in the slots, and the numbers of their messages.
+    pub slots: [Option<(EagerWrite, u64)>; EAGER_SLOTS],
     confirmations: VecDeque<ReceiverWrite>,
     pub arrivals: VecDeque<SegmentWrite>,
     pub sender_completions: VecDeque<(WorkId, bool)>,
@@ -87,7 +113,8 @@ impl Pair {
         Self {
             path,
             generation,
-            segments: VecDeque::new(),
+            flights: VecDeque::new(),
+            slots: [None; EAGER_SLOTS],
             confirmations: VecDeque::new(),
             arrivals: VecDeque::new(),
             sender_completions: VecDeque::new(),
@@ -144,18 +171,27 @@ impl Wire {
 
     /// PROTOCOL R53: no segment is posted where another copy of it can still land.
     pub fn post_segment(&mut self, write: SegmentWrite) {
-        let same = |other: &SegmentWrite| {
-            other.seq == write.seq && other.remote_address == write.remote_address
+        let same = |other: &Flight| match other {
+            Flight::Segment(other) => {
+                other.seq == write.seq && other.remote_address == write.remote_address
+            }
+            Flight::Eager(..) => false,
         };
         let is_twice = self
             .pairs
             .iter()
-            .any(|pair| !pair.is_target_silent && pair.segments.iter().any(same));
+            .any(|pair| !pair.is_target_silent && pair.flights.iter().any(same));
         assert!(!is_twice, "PROTOCOL R53: {write:?} is under way elsewhere");
         let pair = self.pair(write.path, write.generation);
         pair.expect("posted on what was made")
-            .segments
-            .push_back(write);
+            .flights
+            .push_back(Flight::Segment(write));
+    }
+
+    pub fn post_eager(&mut self, write: EagerWrite, nth: u64) {
+        let pair = self.pair(write.path, write.generation);
+        let pair = pair.expect("posted on what was made");
+        pair.flights.push_back(Flight::Eager(write, nth));
     }
 
     pub fn post_confirmation(&mut self, write: ReceiverWrite) {
@@ -174,14 +210,23 @@ impl Wire {
             return;
         }
         for _ in 0..count {
-            if let Some(write) = pair.segments.pop_front() {
-                if !pair.is_target_silent {
-                    buffers.land(&write);
-                    self.landed_late += usize::from(pair.source_silent.is_some());
-                    pair.arrivals.push_back(write);
-                    if write.signaled && pair.source_silent.is_none() {
-                        pair.sender_completions.push_back((write.work, true));
+            let flight = pair.flights.pop_front();
+            if let Some(flight) = flight.filter(|_| !pair.is_target_silent) {
+                let is_late = pair.source_silent.is_some();
+                self.landed_late += usize::from(is_late);
+                let (work, signaled) = match flight {
+                    Flight::Segment(write) => {
+                        buffers.land(&write);
+                        pair.arrivals.push_back(write);
+                        (write.work, write.signaled)
                     }
+                    Flight::Eager(write, nth) => {
+                        pair.slots[write.slot] = Some((write, nth));
+                        (write.work, write.signaled)
+                    }
+                };
+                if signaled && !is_late {
+                    pair.sender_completions.push_back((work, true));
                 }
             }
             if let Some(write) = pair.confirmations.pop_front() {
@@ -207,7 +252,7 @@ impl Wire {
                 .source_silent
                 .is_some_and(|at| at + quarantine_ns <= now)
             {
-                pair.segments.clear();
+                pair.flights.clear();
             }
         }
     }

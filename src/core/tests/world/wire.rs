@@ -2,10 +2,12 @@
 
 use super::path;
 use super::random::Random;
-use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES};
+use super::slot::{Slot, Slots};
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, EAGER_SLOTS};
 use r2ccl_core::wire::{credit::Credit, immediate::Immediate};
 use r2ccl_core::{
-    Arrival, Generation, Receiver, ReceiverBody, ReceiverWrite, SegmentWrite, Sender, Seq, WorkId,
+    Answer, Arrival, EagerCopy, EagerWrite, Generation, PathId, Receiver, ReceiverBody,
+    ReceiverWrite, SegmentWrite, Sender, Seq, WorkId,
 };
 use std::collections::VecDeque;
 
@@ -35,11 +37,24 @@ impl Mailbox {
     }
 }
 
+/// A write of the sender that is under way.
+enum Flight {
+    Segment(SegmentWrite),
+    /// With its payload.
+    Eager(EagerWrite, Vec<u8>),
+}
+
 /// One path in its newest generation.
 struct Link {
     generation: Generation,
-    /// Segments under way.
-    segments: VecDeque<SegmentWrite>,
+    /// What the sender has posted, under way.
+    flights: VecDeque<Flight>,
+    /// Where messages ahead of their credit land at the receiver.
+    slots: Slots,
+    /// The generation is over at the sender.
+    is_left: bool,
+    /// It is over at the receiver, whose answer is under way.
+    answer: Option<Box<Answer>>,
     /// Credits and counters under way.
     confirmations: VecDeque<ReceiverWrite>,
     mailbox: Mailbox,
@@ -53,7 +68,10 @@ impl Link {
     fn new(generation: Generation) -> Self {
         Self {
             generation,
-            segments: VecDeque::new(),
+            flights: VecDeque::new(),
+            slots: core::array::from_fn(|_| Slot::default()),
+            is_left: false,
+            answer: None,
             confirmations: VecDeque::new(),
             mailbox: Mailbox::new(),
             sender_completions: VecDeque::new(),
@@ -62,8 +80,21 @@ impl Link {
     }
 }
 
+impl Link {
+    /// No segment lands any more; in the slots anything may.
+    fn land_late(&mut self) {
+        for flight in self.flights.drain(..) {
+            if let Flight::Eager(write, payload) = flight {
+                self.slots[write.slot].land(&write, &payload);
+            }
+        }
+    }
+}
+
 pub struct Wire {
     links: Vec<Link>,
+    /// Slots of generations that are over.
+    past: Vec<(PathId, Generation, Slots)>,
     /// Segments that have landed.
     pub landed: usize,
 }
@@ -72,6 +103,7 @@ impl Wire {
     pub fn new(paths: usize) -> Self {
         Self {
             links: (0..paths).map(|_| Link::new(Generation(0))).collect(),
+            past: Vec::new(),
             landed: 0,
         }
     }
@@ -92,11 +124,46 @@ impl Wire {
                 (write.path, write.generation),
                 (path(index), link.generation)
             );
-            link.segments.push_back(*write);
+            link.flights.push_back(Flight::Segment(*write));
         }
     }
 
-    /// Lets the next segment of a random path land and complete at the receiver.
+    /// Posts a message ahead of its credit.
+    pub fn post_eager(&mut self, write: EagerWrite, payload: Vec<u8>) {
+        let link = &mut self.links[write.path.index()];
+        assert_eq!(write.generation, link.generation);
+        assert!(!link.is_left, "PROTOCOL R50: nothing more is posted");
+        link.flights.push_back(Flight::Eager(write, payload));
+    }
+
+    /// The receiver looks at the slots, in random order. Returns how many messages it has taken.
+    pub fn read_slots(&mut self, receiver: &mut Receiver, random: &mut Random) -> usize {
+        let mut order: Vec<_> = (0..self.links.len()).collect();
+        random.shuffle(&mut order);
+        let mut taken = 0;
+        for index in order {
+            let link = &self.links[index];
+            while let Some(slot) = receiver.eager_slot(path(index)) {
+                let head = link.slots[slot].head();
+                let is_taken = receiver
+                    .handle_eager(path(index), link.generation, head)
+                    .expect("legal");
+                if !is_taken {
+                    break;
+                }
+                assert!(link.answer.is_none(), "PROTOCOL R42");
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// The payload that the receiver copies.
+    pub fn payload(&self, copy: &EagerCopy) -> &[u8] {
+        self.links[copy.path.index()].slots[copy.slot].payload(copy.payload)
+    }
+
+    /// Lets the next write of a random path land and, if it is a segment, complete at the receiver.
     pub fn land_segment(
         &mut self,
         receiver: &mut Receiver,
@@ -105,11 +172,23 @@ impl Wire {
     ) {
         let index = random.below(self.links.len());
         let link = &mut self.links[index];
-        let Some(write) = link.segments.pop_front() else {
-            return;
+        let is_fenced = link.answer.as_ref().is_some_and(|answer| answer.is_fenced);
+        let write = match link.flights.pop_front().filter(|_| !is_fenced) {
+            Some(Flight::Segment(write)) => write,
+            Some(Flight::Eager(write, payload)) => {
+                link.slots[write.slot].land(&write, &payload);
+                if write.signaled {
+                    link.sender_completions.push_back(write.work);
+                }
+                return;
+            }
+            None => return,
         };
         land(&write);
         self.landed += 1;
+        if link.answer.is_some() {
+            return;
+        }
         let arrival =
             receiver.handle_arrival(write.path, write.generation, write.immediate, write.bytes);
         let is_new = arrival == Ok(Arrival::Segment(write.seq))
@@ -170,13 +249,19 @@ impl Wire {
                     break;
                 }
             }
-            let (before, counter) = (sender.delivered(), link.mailbox.counter);
+            if link.is_left {
+                continue;
+            }
+            let (before, counter) = (sender.snapshot(), link.mailbox.counter);
             sender
                 .handle_counter(path(index), link.generation, counter)
                 .expect("posted");
+            // It runs ahead of the credits of eager messages.
+            let ahead = before.posted.0 + EAGER_SLOTS as u64;
+            assert!(counter <= ahead, "PROTOCOL R43");
             assert_eq!(
                 sender.delivered(),
-                before.max(counter),
+                before.delivered.0.max(counter.min(before.posted.0)),
                 "PROTOCOL R10: monotone"
             );
         }
@@ -210,6 +295,16 @@ impl Wire {
 
     /// Old generations and completions of the past change nothing, whatever they say.
     pub fn speak_up_from_the_past(&mut self, sender: &mut Sender, receiver: &mut Receiver) {
+        for (path, generation, slots) in &self.past {
+            let current = self.links[path.index()].generation;
+            for (generation, slot) in [*generation, current]
+                .into_iter()
+                .flat_map(|generation| slots.iter().map(move |slot| (generation, slot)))
+            {
+                let looked = receiver.handle_eager(*path, generation, slot.head());
+                assert_eq!(looked, Ok(false), "PROTOCOL R42: never looked at again");
+            }
+        }
         for (index, link) in self.links.iter().enumerate() {
             let Some(old) = link.generation.0.checked_sub(1).map(Generation) else {
                 continue;
@@ -248,8 +343,8 @@ impl Wire {
         }
     }
 
-    /// Gives a path whose segments have all landed a new generation. Its credits and counters that
-    /// are under way are lost.
+    /// The next step of a random path from one generation to another: each end leaves it, in
+    /// random order, and the answer comes. What is under way then is lost.
     pub fn renew(
         &mut self,
         sender: &mut Sender,
@@ -258,20 +353,44 @@ impl Wire {
     ) -> bool {
         let index = random.below(self.links.len());
         let link = &mut self.links[index];
-        if !link.segments.is_empty() {
-            return false;
+        match (link.is_left, link.answer.is_some()) {
+            (false, false) if !random.once_in(4) => {}
+            (false, is_answered) if is_answered || random.once_in(2) => {
+                link.is_left = true;
+                assert!(sender.close_path(path(index), link.generation));
+            }
+            (_, false) => {
+                let is_fenced = random.once_in(2);
+                assert!(receiver.close_path(path(index), link.generation));
+                assert!(receiver.handle_fence(path(index), link.generation, is_fenced));
+                if is_fenced {
+                    link.land_late();
+                }
+                let answer = receiver.answer(path(index), link.generation);
+                link.answer = Some(Box::new(answer.expect("closed")));
+            }
+            _ => {
+                self.begin(index, sender, receiver);
+                self.post_confirmations(receiver, random);
+                return true;
+            }
         }
-        let (old, new) = (
-            link.generation,
-            link.generation.next().expect("enough numbers"),
-        );
-        let late = core::mem::replace(link, Link::new(new));
-        assert!(sender.close_path(path(index), old));
-        assert!(receiver.close_path(path(index), old));
-        assert!(receiver.handle_fence(path(index), old, true));
-        let answer = receiver.answer(path(index), old).expect("closed");
+        false
+    }
+
+    /// The answer comes, and a new generation.
+    fn begin(&mut self, index: usize, sender: &mut Sender, receiver: &mut Receiver) {
+        let old = self.links[index].generation;
+        let new = old.next().expect("enough numbers");
+        let mut late = core::mem::replace(&mut self.links[index], Link::new(new));
+        let answer = late.answer.take().expect("ended");
         assert_eq!(sender.handle_answer(&answer), Ok(true));
         assert_eq!(sender.handle_answer(&answer), Ok(false));
+        late.land_late();
+        if !answer.is_fenced {
+            assert!(!sender.is_settled(path(index)), "PROTOCOL R53");
+            assert!(sender.handle_quarantine_over(path(index), old));
+        }
         assert!(sender.is_settled(path(index)));
         sender.add_path(path(index), new).expect("newer");
         receiver.add_path(path(index), new).expect("newer");
@@ -282,7 +401,9 @@ impl Wire {
             receiver.handle_completion(work, false);
         }
         receiver.resend_all(path(index), new);
-        self.post_confirmations(receiver, random);
-        true
+        self.past.push((path(index), old, late.slots));
+        if self.past.len() > 8 {
+            self.past.remove(0);
+        }
     }
 }
