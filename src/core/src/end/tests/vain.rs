@@ -1,13 +1,15 @@
 //! Completions that were lost on a queue pair that works otherwise.
 
-use super::{FIRST, MS, PATH, at, health, other, post, post_on, receive_end, send_end};
-use crate::end::{Action, End, EndConfig, Half};
+use super::{FIRST, MS, PATH, at, health, idle, other, post, post_on, receive_end, send_end};
+use crate::end::{Action, End, EndConfig, Half, ProbeKind};
 use crate::health::Health;
-use crate::ids::RegionId;
+use crate::ids::{RegionId, Seq};
 use crate::limits::SEND_DEPTH;
 use crate::receiver::ReceiveBuffer;
 use crate::route::Route;
 use crate::time::Time;
+use crate::wire::eager::EagerHead;
+use crate::wire::path_frame::PathFrame;
 
 /// Lets time pass until `to`, with all probes passing at once.
 fn pass_all<H: Half>(end: &mut End<H>, from: u64, to: u64) {
@@ -91,5 +93,69 @@ fn a_full_queue_behind_a_passed_probe_condemns_the_path() {
         }
     }
     pass_all(&mut end, 2000, 3000);
+    assert_eq!(health(&end, PATH), Health::Down);
+}
+
+/// PROTOCOL R43 and R60: the last message came ahead of its credit, so that the receiver has no
+/// request left when that credit and the counter get lost. The sender asks for them; what is said
+/// again is watched, and its path ends when it does not get through.
+#[test]
+fn what_is_said_again_is_watched_without_requests() {
+    let mut end = receive_end(2);
+    let half = end.half_mut();
+    // What is said first is watched as well.
+    while let Some(write) = half.poll_transmit() {
+        half.handle_completion(write.work, true);
+    }
+    let buffer = ReceiveBuffer {
+        region: RegionId(0),
+        address: 0,
+        capacity: 1,
+        tag: 0,
+    };
+    half.post_recv(Time::ZERO, &[buffer]).expect("legal");
+    let head = EagerHead {
+        number: 1,
+        frontier: Seq(0),
+        bytes: 1,
+        tag: 0,
+    };
+    let taken = half.handle_eager(PATH, FIRST, &head.encode(FIRST));
+    assert_eq!(taken, Ok(true));
+    assert!(half.poll_eager().is_some());
+    half.release(Seq(0), 1).expect("delivered");
+    while half.poll_transmit().is_some() {}
+    assert!(!half.is_busy());
+    idle(&mut end, 1, 1000);
+    assert_eq!(health(&end, PATH), Health::Active, "nobody has asked");
+    end.handle_frame(at(1000), &PathFrame::Resend)
+        .expect("legal");
+    let half = end.half_mut();
+    while half.poll_transmit().is_some() {}
+    assert!(!half.is_busy());
+    // Only its timers move it: its own probe gets lost, that between the NICs passes.
+    let mut now = at(1000);
+    while health(&end, PATH) == Health::Active && now <= at(2000) {
+        now = end.next_timeout().expect("watched").max(now.plus(1000));
+        end.handle_timeout(now);
+    }
+    assert_eq!(health(&end, PATH), Health::Suspect);
+    while health(&end, PATH) == Health::Suspect && now <= at(2000) {
+        while let Some(action) = end.poll_action(now) {
+            if let Action::Probe {
+                path,
+                generation,
+                kind,
+                id,
+            } = action
+            {
+                if kind == ProbeKind::NicPair {
+                    end.handle_probe(now, path, generation, id, true);
+                }
+            }
+        }
+        now = end.next_timeout().expect("watched").max(now.plus(1000));
+        end.handle_timeout(now);
+    }
     assert_eq!(health(&end, PATH), Health::Down);
 }
