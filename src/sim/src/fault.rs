@@ -156,7 +156,7 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     (0..count)
         .map(|_| {
             let kind = random.pick(&swarm);
-            let when = when(connections, random);
+            let when = when(kind, connections, random);
             let mut victim = (random.below(1 << 32), random.below(1 << 32));
             if let When::Ahead(of, ..) = when {
                 victim.0 = of_connection(victim.0, of, connections);
@@ -188,7 +188,11 @@ pub fn scripted((at, kind, victim): (u64, Kind, u64)) -> Fault {
     }
 }
 
-fn when(connections: usize, random: &mut Random) -> When {
+fn when(kind: Kind, connections: usize, random: &mut Random) -> When {
+    if kind == Kind::LateWrites && random.percent(40) {
+        // At once, so that the write to the slot is late itself.
+        return When::Ahead(random.index(connections), random.below(40) as u32, 0);
+    }
     let soon = random.magnitude(1, MILLISECOND);
     match random.below(10) {
         0..=1 => When::At(random.magnitude(MICROSECOND, STRIKES_MAX)),
