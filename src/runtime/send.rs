@@ -13,8 +13,10 @@ use super::ring::{PeerMemory, Ring};
 use super::shared::{Fate, News, Shared};
 use super::steward::Driven;
 
-/// Tests of sends that one poll serves.
-const POLL_EVERY: u32 = 4;
+/// Tests right after a send that do not poll: nobody can have answered yet. On two H200s a test
+/// comes about every microsecond, and an answer takes several. Behind them every test polls, since
+/// NCCL begins its next operation on a connection when the sends of the last one are done.
+const UNANSWERED_TESTS: u32 = 3;
 
 /// Owner's part of a sending connection.
 pub struct SendConnection {
@@ -29,8 +31,9 @@ pub struct SendConnection {
     /// Those that went ahead of their credits, by slot.
     eager: [Option<OpenEager>; EAGER_SLOTS],
     eager_count: u64,
-    /// Tests since the last poll.
-    skipped: u32,
+    /// Tests since the last send, and since the last poll.
+    tests_since_send: u32,
+    tests_since_poll: u32,
     fate: Fate,
     in_call: bool,
 }
@@ -70,7 +73,8 @@ impl SendConnection {
             open: Box::new([None; WINDOW]),
             eager: [None; EAGER_SLOTS],
             eager_count: 0,
-            skipped: 0,
+            tests_since_send: 0,
+            tests_since_poll: 0,
             fate: Fate::default(),
             in_call: false,
         }
@@ -86,13 +90,18 @@ impl SendConnection {
         tag: i32,
     ) -> Result<Option<Started>> {
         let local = self.local_buffer(region, address, bytes)?;
+        let offset = address.wrapping_sub(local.address);
+        self.tests_since_send = 0;
         if self.core.matching(tag).is_none() {
+            let started = self.isend_eager(now, local, offset, bytes, tag)?;
+            if started.is_some() {
+                return Ok(started);
+            }
             self.drive();
         }
         self.check()?;
-        let offset = address.wrapping_sub(local.address);
         let Some(matched) = self.core.matching(tag) else {
-            return self.isend_eager(now, local, offset, bytes, tag);
+            return Ok(None);
         };
         let Some(rkey) = self.keys.find(matched.region) else {
             // The key travels on the control connection and may be behind the credit.
@@ -119,7 +128,9 @@ impl SendConnection {
         bytes: u64,
         tag: i32,
     ) -> Result<Option<Started>> {
-        if !self.path.has_room() {
+        self.read_inbox();
+        // What is wrong with the connection is said when the receiver's last word has been read.
+        if !self.path.has_room() || !self.fate.is_well(&self.shared) {
             return Ok(None);
         }
         let submitted = self.core.submit_eager(now, (local.id, offset), bytes, tag);
@@ -209,16 +220,18 @@ impl SendConnection {
         }
     }
 
-    /// Whether a test drives the connection. A poll costs a software NIC a system call, and one
-    /// that comes a few calls later finds the same: nobody waits for the end of a send as for data.
+    /// Whether a test polls. That costs a software NIC a system call, during which data of another
+    /// connection waits.
     fn is_turn(&mut self) -> bool {
         self.shared.note_poll();
-        self.skipped += 1;
-        self.skipped >= POLL_EVERY || self.path.has_backlog()
+        self.tests_since_send += 1;
+        self.tests_since_poll += 1;
+        self.tests_since_send.max(self.tests_since_poll) > UNANSWERED_TESTS
+            || self.path.has_backlog()
     }
 
     fn drive(&mut self) {
-        self.skipped = 0;
+        self.tests_since_poll = 0;
         self.shared.note_poll();
         let core = &mut self.core;
         self.path.poll(|completion| {

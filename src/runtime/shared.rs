@@ -167,6 +167,11 @@ impl Fate {
         }
     }
 
+    /// Whether nothing speaks against the connection or its communicator.
+    pub fn is_well(&self, shared: &Shared) -> bool {
+        self.is_quiet() && shared.group.failure().is_none()
+    }
+
     fn is_quiet(&self) -> bool {
         self.path_failed.is_none()
             && !self.peer_closed
