@@ -139,6 +139,9 @@ impl<H: Half> End<H> {
     ) {
         let now = self.clock.advance(now);
         if self.is_current(path, generation) {
+            if let Some(state) = self.state(path) {
+                state.is_hinted = evidence == Evidence::Hint;
+            }
             self.step(
                 now,
                 path,

@@ -125,6 +125,8 @@ pub(super) struct PathState {
     /// Receiver: the offer that the next attempt answers.
     pub(super) offer: Option<(Generation, Endpoint)>,
 
+    /// Somebody spoke against the path since it was last probed.
+    pub(super) is_hinted: bool,
     pub(super) own_probe: Option<Probe>,
     pub(super) pair_probe: Option<Probe>,
     pub(super) pair_passed: Option<Time>,
@@ -179,6 +181,7 @@ impl PathState {
             served: Some(now),
             is_return: false,
             offer: None,
+            is_hinted: false,
             own_probe: None,
             pair_probe: None,
             pair_passed: None,

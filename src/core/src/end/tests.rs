@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod quick;
 mod vain;
 
 use super::{Action, End, EndConfig, Evidence, Failure, ProbeKind, ReceiveEnd, Routing, SendEnd};
