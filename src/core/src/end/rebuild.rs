@@ -79,11 +79,13 @@ impl<H: Half> End<H> {
         }
     }
 
-    /// A knock cuts the back-off short, but attempts never follow each other more closely than the
+    /// A knock cuts the back-off short and begins it anew: the port may be up and not have its
+    /// address yet. But attempts never follow each other more closely than the
     /// first back-off.
     pub(super) fn hurry(&mut self, now: Time, id: PathId) {
         let pause = self.config.back_off_ns;
         if let Some(state) = self.state(id) {
+            state.attempts = 0;
             state.due = state.due.min(now.max(state.since.plus(pause)));
         }
     }
@@ -230,6 +232,7 @@ impl<H: Half> End<H> {
     /// A probe in PROBATION has passed or failed.
     pub(super) fn prove(&mut self, now: Time, id: PathId, passed: bool) {
         let repeat_ns = self.config.repeat_ns;
+        let has_service = self.has_service();
         let Some(state) = self.state(id) else {
             return;
         };
@@ -238,7 +241,12 @@ impl<H: Half> End<H> {
             self.step(now, id, Event::Failed);
             return;
         }
-        let rest = state.hold_end.since(now);
+        // With no other path in service there is nothing to protect from this one.
+        let rest = if has_service {
+            state.hold_end.since(now)
+        } else {
+            0
+        };
         state.probe_at = now.plus((rest / 4).clamp(repeat_ns, 250_000_000));
         if rest > 0 {
             state.probe_at = state.probe_at.min(state.hold_end);

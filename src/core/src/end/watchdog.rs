@@ -152,9 +152,17 @@ impl<H: Half> End<H> {
 
     /// Draws the conclusion of what has come back or is overdue.
     pub(super) fn check_probes(&mut self, now: Time, id: PathId) {
-        let Some(state) = self.paths[id.index()] else {
+        let Some(state) = self.state(id) else {
             return;
         };
+        // What is overdue has failed, and nothing waits for its time any more.
+        for probe in [&mut state.own_probe, &mut state.pair_probe]
+            .into_iter()
+            .flatten()
+        {
+            probe.result = probe.verdict(now);
+        }
+        let state = *state;
         let own = state.own_probe.map(|probe| probe.verdict(now));
         let pair = state.pair_probe.map(|probe| probe.verdict(now));
         match (state.health, own, pair) {
