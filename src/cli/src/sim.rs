@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Args;
-use r2ccl_sim::{Bug, Failure, Options, Totals, run_one, run_small, scripts};
+use r2ccl_sim::{
+    Bug, Failure, Options, Scenario, Settings, Totals, run_one, run_small, scenarios, scripts,
+};
 
 /// Arguments of `r2ccl sim`.
 #[derive(Args)]
@@ -37,6 +39,13 @@ pub struct SimArgs {
     /// before every pair of events up to this one
     #[arg(long, value_name = "EVENTS", conflicts_with = "seed")]
     small: Option<u64>,
+    /// Play a scenario instead; --seed draws what it leaves to chance
+    #[arg(long, value_name = "NAME", value_parser = parse_scenario,
+          conflicts_with_all = ["first", "worlds", "small", "plant", "coverage"])]
+    scenario: Option<&'static Scenario>,
+    /// List the scenarios
+    #[arg(long)]
+    list: bool,
     /// Print events even of more than one world
     #[arg(long)]
     verbose: bool,
@@ -49,8 +58,21 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
     })
 }
 
+fn parse_scenario(name: &str) -> Result<&'static Scenario, String> {
+    Scenario::named(name).ok_or_else(|| "no such scenario; --list prints them".into())
+}
+
 /// Runs the command.
 pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
+    if args.list {
+        for scenario in scenarios() {
+            println!("{:<24} {}", scenario.name, scenario.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(scenario) = args.scenario {
+        return Ok(play(args, scenario));
+    }
     if args.worlds == 0 {
         return Err("--worlds must not be 0".into());
     }
@@ -103,7 +125,38 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     let Some((seed, failure)) = failure else {
         return Ok(ExitCode::SUCCESS);
     };
-    let text = match &failure {
+    println!("world {seed} failed: {}", say(&failure));
+    let plant = Bug::ALL.iter().find(|(_, known)| Some(*known) == bug);
+    let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
+    println!("r2ccl sim --seed {seed}{plant}");
+    Ok(ExitCode::from(failure.exit_code()))
+}
+
+/// One scenario.
+fn play(args: &SimArgs, scenario: &Scenario) -> ExitCode {
+    let settings = Settings {
+        seed: args.seed.unwrap_or(0),
+        trace: args.verbose.then_some(|line| println!("{line}")),
+    };
+    let started = Instant::now();
+    match scenario.play(settings) {
+        Ok(figures) => {
+            for line in figures {
+                println!("{line}");
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            println!("{} holds ({seconds:.1} s)", scenario.name);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{} failed: {}", scenario.name, say(&failure));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn say(failure: &Failure) -> String {
+    match failure {
         Failure::Crash(text) => format!("crash: {text}"),
         Failure::Rule(violation) => {
             format!(
@@ -111,12 +164,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
                 violation.class, violation.at, violation.text
             )
         }
-    };
-    println!("world {seed} failed: {text}");
-    let plant = Bug::ALL.iter().find(|(_, known)| Some(*known) == bug);
-    let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
-    println!("r2ccl sim --seed {seed}{plant}");
-    Ok(ExitCode::from(failure.exit_code()))
+    }
 }
 
 /// The small model, script by script.

@@ -190,6 +190,8 @@ pub struct Connection {
     pub free_sources: Vec<BufferId>,
     /// Messages reported received.
     pub received: usize,
+    /// When each of them was.
+    pub deliveries: Vec<Nanos>,
     /// Messages reported sent.
     pub sent: usize,
     /// It may end in an error, or not at all: a process was killed or a user aborted.
@@ -226,12 +228,14 @@ impl Connection {
         self.is_excused || (self.is_through() && self.is_back())
     }
 
-    fn is_through(&self) -> bool {
+    /// All messages are received and reported sent.
+    pub fn is_through(&self) -> bool {
         let count = self.plan.messages.len();
         self.received == count && self.sent == count
     }
 
-    fn is_back(&self) -> bool {
+    /// All paths are in service at both ends.
+    pub fn is_back(&self) -> bool {
         let all = |side| {
             self.healths(side)
                 .iter()

@@ -54,6 +54,7 @@ impl World {
         self.take_completions(end);
         if self.state(end).timeout.is_some_and(|at| at <= now) {
             let time = self.time();
+            self.counts.timeouts += 1;
             self.connections[end.connection].handle_timeout(end.side, time);
         }
         match end.side {
@@ -214,9 +215,9 @@ impl World {
         if kind == ProbeKind::NicPair {
             let nics = connection.paths[path.index()];
             let (here, there) = (nics.at(end.side), nics.at(end.side.other()));
-            let random = &mut self.random;
-            let out = self.fabric.travel(here, there, 64, random);
-            let back = self.fabric.travel_back(there, here, random);
+            let (now, random) = (self.queue.now(), &mut self.random);
+            let out = self.fabric.travel((here, there), 64, now, random);
+            let back = self.fabric.travel_back((there, here), now, random);
             if let (Some(out), Some(back)) = (out, back) {
                 self.queue
                     .after(out + back, Event::Probed(end, (path, generation), id));

@@ -37,6 +37,12 @@ pub struct Nic {
     pub hung: bool,
     /// Completions of arrivals and of sends are lost.
     pub eats_completions: bool,
+    /// Its port has no address yet: no queue pair can be made.
+    pub nameless: bool,
+    /// Everything to and from it waits until then, as under a storm of pause frames.
+    pub held_until: Nanos,
+    /// Bytes of work requests that it has sent.
+    pub sent: u64,
     /// Until when its transmitter is taken.
     busy_until: Nanos,
 }
@@ -90,6 +96,9 @@ impl Fabric {
                     dead: false,
                     hung: false,
                     eats_completions: false,
+                    nameless: false,
+                    held_until: 0,
+                    sent: 0,
                     busy_until: 0,
                 });
             }
@@ -102,6 +111,16 @@ impl Fabric {
             jitter: random.magnitude(100, 20 * MICROSECOND),
             stuck_ppm: 0,
         }
+    }
+
+    /// The same with all NICs alike, of 10 Gb/s, and little else left to chance.
+    pub fn even(hosts: usize, nics: usize, topology: Topology, random: &mut Random) -> Self {
+        let mut fabric = Self::new(hosts, nics, topology, random);
+        for nic in &mut fabric.nics {
+            nic.speed = 1_250;
+        }
+        (fabric.latency, fabric.jitter) = (5 * MICROSECOND, 2 * MICROSECOND);
+        fabric
     }
 
     /// NIC `index` of `host`.
@@ -145,13 +164,20 @@ impl Fabric {
     /// Takes the transmitter of `nic` for `bytes`; the time when they have left.
     pub fn transmit(&mut self, nic: NicId, bytes: u64, now: Nanos) -> Nanos {
         let nic = &mut self.nics[nic];
+        nic.sent += bytes;
         let start = nic.busy_until.max(now);
         nic.busy_until = start + (bytes + 64) * MICROSECOND / nic.speed.max(1);
         nic.busy_until
     }
 
     /// How long a packet takes, or `None` when it is lost on the way.
-    pub fn travel(&self, from: NicId, to: NicId, bytes: u64, random: &mut Random) -> Option<Nanos> {
+    pub fn travel(
+        &self,
+        (from, to): (NicId, NicId),
+        bytes: u64,
+        now: Nanos,
+        random: &mut Random,
+    ) -> Option<Nanos> {
         if !self.passes(from, to) {
             return None;
         }
@@ -165,16 +191,23 @@ impl Fabric {
         } else {
             0
         };
-        Some(self.latency + random.below(self.jitter + 1) + way.delay + stuck)
+        let held_until = self.nics[from].held_until.max(self.nics[to].held_until);
+        let held = held_until.saturating_sub(now);
+        Some(self.latency + random.below(self.jitter + 1) + way.delay + stuck + held)
     }
 
     /// Like [`Fabric::travel`] for an acknowledgement.
-    pub fn travel_back(&self, from: NicId, to: NicId, random: &mut Random) -> Option<Nanos> {
+    pub fn travel_back(
+        &self,
+        (from, to): (NicId, NicId),
+        now: Nanos,
+        random: &mut Random,
+    ) -> Option<Nanos> {
         let way = self.ways[from * self.nics.len() + to];
         if way.acks_lost {
             return None;
         }
-        self.travel(from, to, 0, random)
+        self.travel((from, to), 0, now, random)
     }
 
     /// Everything is repaired at once.

@@ -20,6 +20,8 @@ impl World {
         if let PathFrame::Answer(answer) = &mut frame {
             self.spoil(answer);
         }
+        self.counts.frames += 1;
+        self.counts.knocks += u64::from(matches!(frame, PathFrame::Knock { .. }));
         let other = EndId {
             connection: end.connection,
             side: end.side.other(),
@@ -31,8 +33,8 @@ impl World {
         if self.random.percent(30) {
             let path = connection.paths[self.random.index(connection.paths.len())];
             let (source, target) = (path.at(end.side), path.at(other.side));
-            let bytes = 256;
-            times[1] = times[1].or(self.fabric.travel(source, target, bytes, &mut self.random));
+            let (way, now) = ((source, target), self.queue.now());
+            times[1] = times[1].or(self.fabric.travel(way, 256, now, &mut self.random));
         }
         for delay in times.into_iter().flatten() {
             self.queue

@@ -140,7 +140,7 @@ impl World {
                 .queue
                 .after(HANG_STEP, Event::Created(end, path, generation));
         }
-        let endpoint = if self.fabric.nics[nic].dead {
+        let endpoint = if self.fabric.nics[nic].dead || self.fabric.nics[nic].nameless {
             None
         } else {
             let held = self.make_qp(end, path, generation);

@@ -28,6 +28,8 @@ impl World {
 
     /// A connection has received `messages`: some faults wait for that.
     pub(crate) fn on_delivered(&mut self, connection: usize, messages: usize) {
+        let now = self.queue.now();
+        self.connections[connection].deliveries.push(now);
         for index in 0..self.faults.len() {
             let When::Delivered(of, count, soon) = self.faults[index].when else {
                 continue;

@@ -19,6 +19,7 @@
 //! | faults | `fault.rs`, `inject.rs` |
 //! | what must hold | `check.rs`, `memory.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
+//! | scenarios by name instead of chance | `scenario/` |
 //! | two paths, two messages, two faults: all of it | `small.rs` |
 //!
 //! Nothing here reads a clock or starts a thread; equal seeds give equal worlds.
@@ -44,6 +45,7 @@ mod ports;
 mod queue;
 mod queue_pair;
 mod random;
+mod scenario;
 mod setup;
 mod slot;
 mod small;
@@ -56,6 +58,7 @@ pub use check::{Class, Violation};
 pub use coverage::Coverage;
 pub use eager::EagerCounts;
 pub use fault::Kind;
+pub use scenario::{Figures, Scenario, Settings, scenarios};
 pub use small::{Script, run_small, scripts};
 pub use sweep::{Failure, Totals, run_one};
 pub use world::{Options, Outcome, World};

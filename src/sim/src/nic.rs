@@ -25,6 +25,10 @@ pub struct Nics {
     pub qps: Vec<Qp>,
     timeout: Nanos,
     retries_max: u32,
+    /// Packets of work requests that were lost.
+    pub lost: u64,
+    /// A target that misses packets says so at once, once for each gap.
+    tells_gaps: bool,
     /// How long what was accepted takes to reach memory, at the most.
     pub bus_delay: Nanos,
 }
@@ -42,6 +46,12 @@ pub enum Effect {
     Mail(QpId, u32, [u8; 64], u8),
     /// A part of a message ahead of its credit lands in a slot.
     Slot(Packet),
+}
+
+/// How long a word of `target` to `source` takes.
+fn way_back<E>(target: NicId, source: NicId, around: &mut Surroundings<E>) -> Option<Nanos> {
+    let (way, now) = ((target, source), around.queue.now());
+    around.fabric.travel_back(way, now, around.random)
 }
 
 /// What the NICs need of the world around them.
@@ -62,6 +72,21 @@ impl Nics {
             timeout: random.magnitude(MILLISECOND, 60 * MILLISECOND),
             retries_max: random.between(3, 7) as u32,
             bus_delay: random.pick(&[0, 0, 2 * MICROSECOND, 200 * MICROSECOND]),
+            lost: 0,
+            tells_gaps: false,
+        }
+    }
+
+    /// NICs with the timers that NCCL sets by default, 4.3 s and 7 retries, which are no help in
+    /// finding faults.
+    pub fn usual() -> Self {
+        Self {
+            qps: Vec::with_capacity(64),
+            timeout: 4_295 * MILLISECOND,
+            retries_max: 7,
+            bus_delay: 2 * MICROSECOND,
+            lost: 0,
+            tells_gaps: true,
         }
     }
 
@@ -87,6 +112,8 @@ impl Nics {
             last_land: 0,
             expected: (0, 0),
             landing: 0,
+            landed: 0,
+            has_told_gap: false,
         });
         self.qps.len() - 1
     }
@@ -145,6 +172,14 @@ impl Nics {
             NicEvent::Arrive(packet) => self.arrive(packet, around, reachable),
             NicEvent::Land { qp, packet } => self.land(qp, &packet, around),
             NicEvent::Ack { qp, ordinal } => self.acknowledge(qp, ordinal, around),
+            NicEvent::Gap { qp, ordinal } => {
+                let effect = self.acknowledge(qp, ordinal, around);
+                let entry = &self.qps[qp];
+                if entry.state == State::Ready && around.fabric.is_on(entry.nic) {
+                    self.go_back(qp, around);
+                }
+                effect
+            }
             NicEvent::Refused { qp, ordinal } => self.refused(qp, ordinal, around),
             NicEvent::NotReady { qp, epoch } => {
                 if self.qps[qp].epoch == epoch && self.qps[qp].state == State::Ready {
@@ -186,8 +221,11 @@ impl Nics {
             let entry = &mut self.qps[qp];
             let travel = to
                 .filter(|_| !entry.black_hole)
-                .and_then(|to| around.fabric.travel(nic, to, bytes, around.random));
-            let Some(travel) = travel else { break };
+                .and_then(|to| around.fabric.travel((nic, to), bytes, now, around.random));
+            let Some(travel) = travel else {
+                self.lost += 1;
+                break;
+            };
             entry.last_arrival = (entry.last_arrival + 1).max(now + travel);
             let packet = part_of(qp, ordinal, work, payload, (part, parts));
             around
@@ -228,15 +266,14 @@ impl Nics {
         let place = (packet.ordinal, packet.part);
         let is_last = packet.part + 1 == packet.parts;
         if place != entry.expected {
-            if place < entry.expected {
-                self.answer(qp, source, target, around);
-            }
+            let is_old = place < entry.expected;
+            self.out_of_place(qp, is_old, (source, target), around);
             return Effect::None;
         }
         if let Body::Segment { remote, .. } = packet.work.body {
             if !reachable(remote) {
                 self.fail(qp, Status::Flushed, around.queue.now());
-                if let Some(travel) = around.fabric.travel_back(target, source, around.random) {
+                if let Some(travel) = way_back(target, source, around) {
                     let ordinal = packet.ordinal;
                     around
                         .queue
@@ -255,6 +292,7 @@ impl Nics {
                 entry.receives -= 1;
             }
         }
+        entry.has_told_gap = false;
         entry.expected = if is_last {
             (place.0 + 1, 0)
         } else {
@@ -291,6 +329,7 @@ impl Nics {
             || around.fabric.nics[self.qps[qp].nic].dead;
         let entry = &mut self.qps[qp];
         entry.landing -= 1;
+        entry.landed += 1;
         if entry.state == State::Error && entry.landing == 0 {
             self.drained(qp, around.queue.now());
         }
@@ -336,11 +375,47 @@ impl Nics {
         if entry.black_hole {
             return;
         }
-        if let Some(travel) = around.fabric.travel_back(target, source, around.random) {
+        if let Some(travel) = way_back(target, source, around) {
             let ordinal = entry.expected.0;
             around
                 .queue
                 .after(travel, NicEvent::Ack { qp: peer, ordinal }.into());
+        }
+    }
+
+    /// A packet that came before, or one behind a gap.
+    fn out_of_place<E: From<NicEvent>>(
+        &mut self,
+        qp: QpId,
+        is_old: bool,
+        (source, target): (NicId, NicId),
+        around: &mut Surroundings<E>,
+    ) {
+        if is_old {
+            self.answer(qp, source, target, around);
+        } else if self.tells_gaps && !self.qps[qp].has_told_gap {
+            self.tell_gap(qp, source, target, around);
+        }
+    }
+
+    /// Packets are missing: the source hears from where on it has to send again.
+    fn tell_gap<E: From<NicEvent>>(
+        &mut self,
+        qp: QpId,
+        source: NicId,
+        target: NicId,
+        around: &mut Surroundings<E>,
+    ) {
+        let entry = &mut self.qps[qp];
+        let Some(peer) = entry.peer.filter(|_| !entry.black_hole) else {
+            return;
+        };
+        entry.has_told_gap = true;
+        if let Some(travel) = way_back(target, source, around) {
+            let ordinal = entry.expected.0;
+            around
+                .queue
+                .after(travel, NicEvent::Gap { qp: peer, ordinal }.into());
         }
     }
 
@@ -435,6 +510,20 @@ impl Nics {
         if entry.landing == 0 {
             self.drained(qp, now);
         }
+    }
+
+    /// Parts of writes that have landed through a queue pair.
+    pub fn landed(&self, qp: QpId) -> u64 {
+        self.qps[qp].landed
+    }
+
+    /// Bytes and number of the work requests of a queue pair that are not acknowledged.
+    pub fn outstanding(&self, qp: QpId) -> (u64, usize) {
+        let sends = &self.qps[qp].sends;
+        (
+            sends.iter().map(|(_, work)| work.bytes()).sum(),
+            sends.len(),
+        )
     }
 
     /// Whether the other end has accepted a work request: it will not do so again.

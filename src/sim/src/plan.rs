@@ -97,6 +97,32 @@ impl Plan {
         }
     }
 
+    /// A plan of `count` equal messages, with rests of up to `rest` at the sender.
+    pub fn steady(index: usize, count: usize, bytes: u64, rest: Nanos) -> Self {
+        let message = |number: usize| Message {
+            bytes,
+            capacity: bytes,
+            tag: 0,
+            content: Content((index as u64) << 24 | (number as u64 + 1)),
+            may_be_eager: false,
+        };
+        let group = |first| Group {
+            first,
+            count: 1,
+            turn: 0,
+        };
+        Self {
+            messages: (0..count).map(message).collect(),
+            groups: (0..count).map(group).collect(),
+            is_shared: false,
+            depth: 4,
+            rest,
+            receive_rest: 0,
+            segment_bytes: 1 << 20,
+            polled: false,
+        }
+    }
+
     /// The plan of connection `index`.
     pub fn new(index: usize, random: &mut Random) -> Self {
         let grouped = random.percent(30);

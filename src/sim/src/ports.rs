@@ -47,7 +47,7 @@ pub fn ends(
 ) -> Result<(SendEnd, ReceiveEnd), ProtocolError> {
     let mut sender = SendEnd::new(config, Sender::new(SenderConfig { segment_bytes_max })?);
     let mut receiver = ReceiveEnd::new(config, Receiver::new(ReceiverConfig::default()));
-    for (path, role) in (0..).filter_map(PathId::new).zip(roles) {
+    for (path, role) in (0..=u8::MAX).filter_map(PathId::new).zip(roles) {
         if role.is_standby {
             sender.add_standby(Time::ZERO, path, role.share);
             receiver.add_standby(Time::ZERO, path, role.share);

@@ -69,6 +69,11 @@ impl<E> Queue<E> {
         self.at(self.now.saturating_add(delay), event);
     }
 
+    /// Lets time pass until `at`, with nothing left to happen before.
+    pub fn pass(&mut self, at: Nanos) {
+        self.now = self.now.max(at);
+    }
+
     /// The next event, unless it lies behind `until`; time moves to it.
     pub fn next(&mut self, until: Nanos) -> Option<E> {
         if self.heap.peek()?.0.0 > until {

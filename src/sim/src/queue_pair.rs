@@ -28,6 +28,8 @@ pub enum NicEvent {
     Land { qp: QpId, packet: Packet },
     /// An acknowledgement of everything before `ordinal` is back.
     Ack { qp: QpId, ordinal: u64 },
+    /// The target has everything before `ordinal`, and later packets have come.
+    Gap { qp: QpId, ordinal: u64 },
     /// The target refused a write.
     Refused { qp: QpId, ordinal: u64 },
     /// The target had no receive.
@@ -175,6 +177,8 @@ pub struct Qp {
     pub(crate) last_land: Nanos,
     pub(crate) expected: (u64, u8),
     pub(crate) landing: u32,
+    pub(crate) landed: u64,
+    pub(crate) has_told_gap: bool,
 }
 
 impl Qp {

@@ -7,11 +7,26 @@ use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
-use crate::connection::{Connection, EndState, Side};
+use crate::connection::{Connection, EndState, PathNics, Side};
 use crate::plan::Plan;
 use crate::ports::{self, Role};
 use crate::random::Random;
 use crate::world::{EndId, World};
+
+/// What a connection is made of.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Hosts of sender and receiver.
+    pub hosts: [usize; 2],
+    /// Its paths by id.
+    pub paths: Vec<PathNics>,
+    /// What each of them is for.
+    pub roles: Vec<Role>,
+    /// What its users do.
+    pub plan: Plan,
+    /// Settings of both ends.
+    pub config: EndConfig,
+}
 
 impl World {
     /// Makes connection `index` between two different hosts of `nics` NICs.
@@ -28,6 +43,25 @@ impl World {
         let count = paths.len();
         let roles = self.roles(count);
         let config = self.end_config(index);
+        self.open(Line {
+            hosts,
+            paths,
+            roles,
+            plan,
+            config,
+        });
+    }
+
+    /// Makes a connection.
+    pub(crate) fn open(&mut self, line: Line) {
+        let Line {
+            hosts,
+            paths,
+            roles,
+            plan,
+            config,
+        } = line;
+        let index = self.connections.len();
         let Ok((sender, receiver)) = ports::ends(config, plan.segment_bytes, &roles) else {
             return self.fail(Class::Safety, "the ends refuse their set-up".into());
         };
@@ -55,11 +89,12 @@ impl World {
             free_buffers: Vec::new(),
             free_sources: Vec::new(),
             received: 0,
+            deliveries: Vec::new(),
             sent: 0,
             is_excused: false,
             is_starved: false,
         });
-        for path in (0..count).filter(|&path| !roles[path].is_standby) {
+        for path in (0..roles.len()).filter(|&path| !roles[path].is_standby) {
             self.connect_path(index, Self::path(path));
         }
         for side in [Side::Sender, Side::Receiver] {

@@ -1,5 +1,6 @@
 //! Many worlds, one after the other.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::check::Class;
@@ -17,6 +18,15 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What a caught panic said.
+    pub(crate) fn from_panic(cause: &(dyn Any + Send)) -> Self {
+        let text = cause
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_string()));
+        Self::Crash(text.unwrap_or_else(|| "a panic".into()))
+    }
+
     /// Exit code of a process that found it: 2 crash, 3 safety, 4 liveness.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -37,13 +47,7 @@ pub fn run_one(options: Options) -> Result<Outcome, Failure> {
             Some(violation) => Err(Failure::Rule(violation)),
             None => Ok(outcome),
         },
-        Err(cause) => {
-            let text = cause
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_string()));
-            Err(Failure::Crash(text.unwrap_or_else(|| "a panic".into())))
-        }
+        Err(cause) => Err(Failure::from_panic(&*cause)),
     }
 }
 

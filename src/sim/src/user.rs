@@ -232,8 +232,10 @@ impl World {
     fn starve(&mut self, index: usize) {
         let (time, now) = (self.time(), self.queue.now());
         let connection = &mut self.connections[index];
+        // Where receives are far between nobody is surprised.
+        let starved = STARVED.max(connection.plan.receive_rest / 8);
         let since = *connection.starved_since.get_or_insert(now);
-        if now >= since + STARVED {
+        if now >= since + starved {
             connection.starved_since = Some(now);
             connection.sender.request_credits(time);
         }
@@ -241,7 +243,7 @@ impl World {
             connection: index,
             side: Side::Sender,
         };
-        self.wake_at(end, since.max(now) + STARVED);
+        self.wake_at(end, since.max(now) + starved);
     }
 
     fn sent_one(

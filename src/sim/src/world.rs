@@ -138,6 +138,17 @@ pub struct Options {
     pub small: Option<[(u64, Kind, u64); 2]>,
 }
 
+/// What ends did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times at which an end had asked to be told the time.
+    pub timeouts: u64,
+    /// Control frames that were sent.
+    pub frames: u64,
+    /// Of those, knocks.
+    pub knocks: u64,
+}
+
 /// A world.
 pub struct World {
     pub(crate) seed: u64,
@@ -163,6 +174,7 @@ pub struct World {
     pub(crate) armed: Vec<bool>,
     pub(crate) struck: u32,
     pub(crate) recoveries: u32,
+    pub(crate) counts: Counts,
     pub(crate) is_healed: bool,
     pub(crate) coverage: Coverage,
     pub(crate) violation: Option<Violation>,
@@ -207,15 +219,35 @@ impl World {
             Some(script) => script.map(fault::scripted).to_vec(),
             None => fault::draw(count, &mut Random::new(seed, 1)),
         };
-        let mut world = Self {
-            seed,
+        let nic_state = Nics::new(&mut random);
+        let mut world = Self::bare(options, fabric, nic_state, random);
+        world.armed = vec![false; faults.len()];
+        world.faults = faults;
+        for index in 0..count {
+            world.connect(index, nics);
+        }
+        world.arm_faults();
+        world.queue.at(HEAL_AT, Event::Heal);
+        world
+    }
+
+    /// A world without connections and faults.
+    pub(crate) fn bare(options: Options, fabric: Fabric, nics: Nics, random: Random) -> Self {
+        let hosts = fabric.nics.last().map_or(0, |nic| nic.host + 1);
+        let host = Host {
+            alive: true,
+            paused: false,
+            waiting: Vec::new(),
+        };
+        Self {
+            seed: options.seed,
             trace: options.trace,
             bug: options.bug,
             is_small: options.small.is_some(),
             said: Vec::new(),
             handled: 0,
             queue: Queue::default(),
-            nics: Nics::new(&mut random),
+            nics,
             fabric,
             owners: Vec::with_capacity(64),
             control: Control::new(hosts),
@@ -223,30 +255,18 @@ impl World {
             mailboxes: Vec::new(),
             slots: Vec::new(),
             eager: EagerCounts::default(),
-            hosts: vec![
-                Host {
-                    alive: true,
-                    paused: false,
-                    waiting: Vec::new()
-                };
-                hosts
-            ],
-            connections: Vec::with_capacity(count),
-            armed: vec![false; faults.len()],
-            faults,
+            hosts: vec![host; hosts],
+            connections: Vec::with_capacity(4),
+            faults: Vec::new(),
+            armed: Vec::new(),
             struck: 0,
             recoveries: 0,
+            counts: Counts::default(),
             is_healed: false,
             coverage: Coverage::default(),
             violation: None,
             random,
-        };
-        for index in 0..count {
-            world.connect(index, nics);
         }
-        world.arm_faults();
-        world.queue.at(HEAL_AT, Event::Heal);
-        world
     }
 
     /// Lets everything happen.

@@ -139,6 +139,9 @@ impl<H: Half> End<H> {
     ) {
         let now = self.clock.advance(now);
         if self.is_current(path, generation) {
+            if let Some(state) = self.state(path) {
+                state.is_hinted = evidence == Evidence::Hint;
+            }
             self.step(
                 now,
                 path,
@@ -253,6 +256,10 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(id) else {
             return;
         };
+        if event == Event::Knock {
+            // Also for the attempt under way, which may have begun too early.
+            state.attempts = 0;
+        }
         let (next, effect) = state.health.next(event);
         if next != state.health {
             (state.health, state.since) = (next, now);

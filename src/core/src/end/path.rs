@@ -118,6 +118,8 @@ pub(super) struct PathState {
     pub(super) is_trusted: bool,
     pub(super) hold_end: Time,
     pub(super) probe_at: Time,
+    /// The last probe of the hold-down did not come back.
+    pub(super) is_missed: bool,
     /// When the generation came into service; `None` while it has not.
     pub(super) served: Option<Time>,
     /// Whether that was a return, as opposed to the set-up.
@@ -125,6 +127,8 @@ pub(super) struct PathState {
     /// Receiver: the offer that the next attempt answers.
     pub(super) offer: Option<(Generation, Endpoint)>,
 
+    /// Somebody spoke against the path since it was last probed.
+    pub(super) is_hinted: bool,
     pub(super) own_probe: Option<Probe>,
     pub(super) pair_probe: Option<Probe>,
     pub(super) pair_passed: Option<Time>,
@@ -176,9 +180,11 @@ impl PathState {
             is_trusted: false,
             hold_end: now,
             probe_at: now,
+            is_missed: false,
             served: Some(now),
             is_return: false,
             offer: None,
+            is_hinted: false,
             own_probe: None,
             pair_probe: None,
             pair_passed: None,
@@ -209,6 +215,7 @@ impl PathState {
         (self.is_connected, self.is_peer_ready) = (false, false);
         (self.is_proved, self.is_peer_proved) = (false, false);
         (self.own_probe, self.pair_probe) = (None, None);
+        self.is_missed = false;
         self.attempt_frame.stop();
     }
 }

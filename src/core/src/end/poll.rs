@@ -111,7 +111,7 @@ impl<H: Half> End<H> {
             }
         }
         if self.watch <= now {
-            self.watch = now.plus(self.config.stall_ns / 2);
+            self.watch = self.next_watch(now);
         }
         self.reroute(now);
     }

@@ -79,7 +79,8 @@ impl<H: Half> End<H> {
         }
     }
 
-    /// A knock cuts the back-off short, but attempts never follow each other more closely than the
+    /// A knock cuts the back-off short, which begins anew: the port may be up and not have its
+    /// address yet. But attempts never follow each other more closely than the
     /// first back-off.
     pub(super) fn hurry(&mut self, now: Time, id: PathId) {
         let pause = self.config.back_off_ns;
@@ -230,15 +231,26 @@ impl<H: Half> End<H> {
     /// A probe in PROBATION has passed or failed.
     pub(super) fn prove(&mut self, now: Time, id: PathId, passed: bool) {
         let repeat_ns = self.config.repeat_ns;
+        let (has_service, first_ns) = (self.has_service(), self.config.hold_down_ns);
         let Some(state) = self.state(id) else {
             return;
         };
         state.own_probe = None;
         if !passed {
-            self.step(now, id, Event::Failed);
+            // One may be lost; the next makes the target say so.
+            if core::mem::replace(&mut state.is_missed, true) {
+                self.step(now, id, Event::Failed);
+            } else {
+                state.probe_at = now;
+            }
             return;
         }
-        let rest = state.hold_end.since(now);
+        state.is_missed = false;
+        let mut rest = state.hold_end.since(now);
+        if !has_service {
+            // All may have flapped: then the wait for one of them stays short.
+            rest = rest.min(state.since.plus(first_ns).since(now));
+        }
         state.probe_at = now.plus((rest / 4).clamp(repeat_ns, 250_000_000));
         if rest > 0 {
             state.probe_at = state.probe_at.min(state.hold_end);

@@ -43,6 +43,10 @@ pub struct EndConfig {
     pub rate_min: u64,
     /// A probe that has not come back after this long has failed.
     pub probe_ns: u64,
+    /// The same on a queue pair from the moment on at which its NICs are known to talk.
+    pub own_probe_ns: u64,
+    /// The same between the NICs of a path that somebody spoke against: its port has lost its link.
+    pub hint_probe_ns: u64,
     /// First back-off between attempts to re-create a path.
     pub back_off_ns: u64,
     /// Longest back-off.
@@ -76,9 +80,11 @@ impl Default for EndConfig {
             fence_deadline_ns: 50 * MILLISECOND,
             quarantine_ns: 2 * SECOND,
             is_fence_strict: false,
-            stall_ns: 30 * MILLISECOND,
+            stall_ns: 25 * MILLISECOND,
             rate_min: 125_000_000,
             probe_ns: 50 * MILLISECOND,
+            own_probe_ns: 8 * MILLISECOND,
+            hint_probe_ns: 5 * MILLISECOND,
             back_off_ns: 10 * MILLISECOND,
             back_off_max_ns: 60 * SECOND,
             attempt_ns: 5 * SECOND,

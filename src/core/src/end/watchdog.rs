@@ -17,7 +17,9 @@ use crate::ids::{Generation, PathId};
 use crate::time::Time;
 
 /// Longest pause between two suspicions of a path that always clears, in stall times.
-const PATIENCE_MAX: u64 = 8;
+const PATIENCE_MAX: u64 = 6;
+/// Looks at a path in the time after which it is suspect.
+const LOOKS: u64 = 5;
 /// Times that the own probe of a path passes without progress, each with a request to say all
 /// again: then the other end has not heard of what has arrived there.
 const VAIN_MAX: u8 = 4;
@@ -41,7 +43,8 @@ impl<H: Half> End<H> {
         if work.progress != state.progress || !was_waiting || !work.is_waiting {
             (state.progress, state.progressed) = (work.progress, now);
             (state.patience_ns, state.vain) = (stall_ns, 0);
-            if state.health == Health::Suspect && work.is_waiting {
+            // What was on its way before its port was lost proves nothing.
+            if state.health == Health::Suspect && work.is_waiting && !state.is_hinted {
                 self.step(now, id, Event::Progress);
             }
             return;
@@ -51,6 +54,23 @@ impl<H: Half> End<H> {
         if state.health == Health::Active && now.since(state.progressed) >= patience_ns {
             self.step(now, id, Event::Hint);
         }
+    }
+
+    /// When to look next: often enough to see the last progress nearly when it was, and when a path
+    /// becomes suspect.
+    pub(super) fn next_watch(&self, now: Time) -> Time {
+        let waiting = self
+            .paths
+            .iter()
+            .flatten()
+            .filter(|state| state.health.is_in_service() && state.is_waiting);
+        let looks = waiting.map(|state| {
+            let look = now.plus(state.patience_ns / LOOKS);
+            let due = state.progressed.plus(state.patience_ns);
+            if due > now { look.min(due) } else { look }
+        });
+        let usual = now.plus(self.config.stall_ns / LOOKS);
+        looks.min().unwrap_or(usual)
     }
 
     /// One probe of a generation that has to prove itself.
@@ -67,14 +87,21 @@ impl<H: Half> End<H> {
         let needed = self.half.work(id).bytes.saturating_mul(1_000_000_000) / rate_min;
         let deadline = now.plus(self.config.probe_ns.saturating_add(needed));
         let own = self.probe(deadline);
+        let mut pair_deadline = deadline;
         if let Some(state) = self.state(id) {
             state.own_probe = Some(own);
+            state.pair_probe = None;
+            if state.is_hinted {
+                pair_deadline = now.plus(self.config.hint_probe_ns);
+            }
         }
         for other in self.ids() {
-            let is_asked = self.paths[other.index()]
-                .is_some_and(|state| state.health.is_in_service() && state.pair_probe.is_none());
+            let is_asked = self.paths[other.index()].is_some_and(|state| {
+                let is_over = |probe: Probe| probe.verdict(now).is_some();
+                state.health.is_in_service() && state.pair_probe.is_none_or(is_over)
+            });
             if is_asked {
-                let pair = self.probe(deadline);
+                let pair = self.probe(pair_deadline);
                 if let Some(state) = self.state(other) {
                     state.pair_probe = Some(pair);
                 }
@@ -102,6 +129,7 @@ impl<H: Half> End<H> {
         passed: bool,
     ) {
         let now = self.clock.advance(now);
+        let own_deadline = now.plus(self.config.own_probe_ns);
         let Some(state) = self.state(path).filter(|s| s.generation == generation) else {
             return;
         };
@@ -111,6 +139,10 @@ impl<H: Half> End<H> {
             pair.result = Some(passed);
             if passed {
                 state.pair_passed = Some(now);
+                let is_suspect = state.health == Health::Suspect;
+                if let Some(own) = state.own_probe.as_mut().filter(|_| is_suspect) {
+                    own.deadline = own.deadline.min(own_deadline);
+                }
             }
         }
         for other in self.ids() {
@@ -120,9 +152,17 @@ impl<H: Half> End<H> {
 
     /// Draws the conclusion of what has come back or is overdue.
     pub(super) fn check_probes(&mut self, now: Time, id: PathId) {
-        let Some(state) = self.paths[id.index()] else {
+        let Some(state) = self.state(id) else {
             return;
         };
+        // What is overdue has failed, and nothing waits for its time any more.
+        for probe in [&mut state.own_probe, &mut state.pair_probe]
+            .into_iter()
+            .flatten()
+        {
+            probe.result = probe.verdict(now);
+        }
+        let state = *state;
         let own = state.own_probe.map(|probe| probe.verdict(now));
         let pair = state.pair_probe.map(|probe| probe.verdict(now));
         match (state.health, own, pair) {
@@ -132,6 +172,7 @@ impl<H: Half> End<H> {
                 self.blame_queue_pair(now, id);
             }
             (Health::Suspect, Some(Some(false)), Some(Some(false)) | None) => self.evict(now, id),
+            (Health::Suspect, _, Some(Some(false))) if state.is_hinted => self.evict(now, id),
             (Health::Active, _, Some(Some(_))) => {
                 if let Some(state) = self.state(id) {
                     state.pair_probe = None;
@@ -173,8 +214,10 @@ impl<H: Half> End<H> {
     /// often: a pause that hits all paths alike is waited for (PROTOCOL R61).
     fn evict(&mut self, now: Time, id: PathId) {
         let since = self.paths[id.index()].map_or(now, |state| state.since);
+        // What comes back at the last moment may as well come back here at the next.
+        let is_early = |at: Time| at >= since && 4 * at.since(since) <= 3 * now.since(since);
         let is_better = |state: &&super::PathState| {
-            state.health.is_in_service() && state.pair_passed.is_some_and(|at| at >= since)
+            state.health.is_in_service() && state.pair_passed.is_some_and(is_early)
         };
         let others = self.ids().filter(|other| *other != id);
         let mut others = others.filter_map(|other| self.paths[other.index()].as_ref());
@@ -203,7 +246,7 @@ impl<H: Half> End<H> {
     fn ask_again(&mut self, now: Time, id: PathId) {
         if let Some(state) = self.state(id) {
             (state.own_probe, state.pair_probe) = (None, None);
-            state.since = now;
+            (state.since, state.is_hinted) = (now, false);
         }
         let jitter = self.jitter(self.config.probe_ns / 4);
         self.suspect(now.plus(jitter), id);
@@ -217,6 +260,7 @@ impl<H: Half> End<H> {
             return;
         };
         (state.own_probe, state.pair_probe) = (None, None);
+        state.is_hinted = false;
         state.patience_ns = (state.patience_ns * 2).min(longest);
         state.progressed = now;
         // Work that waits on a sound path may wait for a word that was lost.
