@@ -152,6 +152,12 @@ fn report(args: &SimArgs, totals: &Totals, seconds: f64) {
         totals.struck,
         totals.recoveries,
     );
+    let eager = totals.eager;
+    println!(
+        "{} sends ahead of their credit: {} taken before their receive, {} after, {} lost, {} \
+         written late",
+        eager.sent, eager.before, eager.after, eager.lost, eager.late,
+    );
     if args.coverage {
         print!("{}", totals.coverage.table());
     }

@@ -29,11 +29,29 @@ pub enum Bug {
     FramesOnce,
     /// The fence frame of the peer is not heard.
     DeafToFences,
+    /// The receiver keeps a message from the slot of a generation that is over.
+    EagerSurvivesFence,
+    /// An answer does not count the messages that came ahead of their credit.
+    AnswerForgetsEager,
+    /// An answer counts one that the receiver does not have.
+    AnswerClaimsEager,
+    /// A message ahead of its credit takes any receive with its tag.
+    FrontierIsIgnored,
+    /// A message ahead of its credit leaves its receive to the next one of its tag.
+    EagerIsOvertaken,
+    /// The credit of a message that came ahead of it is written only once.
+    HeldCreditIsForgotten,
+    /// A message counts as received before it has been copied from its slot.
+    CopyIsNotAwaited,
+    /// A slot takes another message before its message is delivered.
+    SlotIsReused,
+    /// The sender copies all messages ahead of their credits to one place.
+    StagingIsShared,
 }
 
 impl Bug {
     /// All of them, with the names by which people call them.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 22] = [
         ("fence-is-a-lie", Self::FenceIsALie),
         ("target-fence-is-a-lie", Self::TargetFenceIsALie),
         ("bus-is-forgotten", Self::BusIsForgotten),
@@ -47,6 +65,15 @@ impl Bug {
         ("last-counter-is-lost", Self::LastCounterIsLost),
         ("frames-once", Self::FramesOnce),
         ("deaf-to-fences", Self::DeafToFences),
+        ("eager-survives-fence", Self::EagerSurvivesFence),
+        ("answer-forgets-eager", Self::AnswerForgetsEager),
+        ("answer-claims-eager", Self::AnswerClaimsEager),
+        ("frontier-is-ignored", Self::FrontierIsIgnored),
+        ("eager-is-overtaken", Self::EagerIsOvertaken),
+        ("held-credit-is-forgotten", Self::HeldCreditIsForgotten),
+        ("copy-is-not-awaited", Self::CopyIsNotAwaited),
+        ("slot-is-reused", Self::SlotIsReused),
+        ("staging-is-shared", Self::StagingIsShared),
     ];
 
     /// The bug of a name.

@@ -42,6 +42,8 @@ struct Posting {
 pub struct Postings {
     /// By message.
     messages: Vec<Vec<Posting>>,
+    /// Messages that the receiver has taken from a slot.
+    taken: Vec<bool>,
 }
 
 impl Postings {
@@ -49,7 +51,23 @@ impl Postings {
     pub fn new(messages: usize) -> Self {
         Self {
             messages: vec![Vec::new(); messages],
+            taken: vec![false; messages],
         }
+    }
+
+    /// The receiver takes a message from a slot: it came ahead of its credit. It must not come on
+    /// any other way, and not twice.
+    pub fn take(&mut self, message: usize) -> Result<(), String> {
+        let is_posted = self
+            .messages
+            .get(message)
+            .is_none_or(|list| !list.is_empty());
+        if is_posted || core::mem::replace(&mut self.taken[message], true) {
+            return Err(format!(
+                "message {message} was taken from a slot and came otherwise as well"
+            ));
+        }
+        Ok(())
     }
 
     /// A segment is posted. It must not be on any other queue pair that is not fenced, and not be
@@ -67,6 +85,10 @@ impl Postings {
                 format!("message {message} was never planned"),
             ));
         };
+        if self.taken[message] {
+            let text = format!("message {message} was posted after it was taken from a slot");
+            return Err((Class::Safety, text));
+        }
         let mut count = 0;
         for posting in list.iter().filter(|posting| posting.segment == segment) {
             let other = posting.qp;

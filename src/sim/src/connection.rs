@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 
-use r2ccl_core::limits::CREDIT_RING_BYTES;
+use r2ccl_core::limits::{CREDIT_RING_BYTES, EAGER_SLOTS};
 use r2ccl_core::{Generation, PathId, Seq};
 
 use crate::check::Postings;
+use crate::eager::Copying;
 use crate::fabric::NicId;
 use crate::memory::BufferId;
 use crate::nic::QpId;
-use crate::plan::Plan;
+use crate::plan::{Plan, RANKS};
 use crate::ports::{ReceiveEnd, SendEnd};
 use crate::queue::Nanos;
+use crate::slot::Slot;
+use crate::world::Event;
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +98,12 @@ pub struct Held {
     pub generation: Generation,
     /// The queue pair.
     pub qp: QpId,
+    /// Where the other end takes small writes: the number of its mailbox or slots.
+    pub remote: u64,
     /// The core waits for its fence.
     pub fence_wanted: bool,
+    /// Messages that were taken from its slots.
+    pub taken: u64,
 }
 
 /// A receive request that is open.
@@ -114,7 +121,9 @@ pub struct OpenReceive {
 #[derive(Clone, Copy, Debug)]
 pub struct OpenSend {
     /// The message.
-    pub seq: Seq,
+    pub message: usize,
+    /// Its slot, if it went ahead of its credit.
+    pub eager: Option<usize>,
     /// Its source.
     pub buffer: BufferId,
 }
@@ -150,12 +159,27 @@ pub struct Connection {
     pub postings: Postings,
     /// Group that is being sent, and how many of its messages are.
     pub sending: (usize, usize),
+    /// What each rank of the sending user has not sent yet, by tag.
+    pub ranks: [VecDeque<usize>; RANKS],
     /// The sending user rests until then.
     pub rest_until: Nanos,
-    /// Since when the next send has had no credit.
+    /// What messages ahead of their credit are copied to before they are posted, by slot.
+    pub staging: [Option<BufferId>; EAGER_SLOTS],
+    /// Since when a send has waited for its credit: the next one, or one that went ahead of it.
     pub starved_since: Option<Nanos>,
     /// Next group to receive.
     pub receiving: usize,
+    /// The receiving user rests until then.
+    pub receive_rest_until: Nanos,
+    /// The copies of messages that came ahead of their credit, the present one first.
+    pub copying: VecDeque<Copying>,
+    /// What has to wait until the receiver has copied.
+    pub deferred: Vec<Event>,
+    /// A message taken from a slot of this generation that has found no receive; for the bug that
+    /// keeps it.
+    pub kept: Option<(PathId, Generation, Slot)>,
+    /// Credits before this one were written once.
+    pub credited: Seq,
     /// Open receives, oldest first.
     pub open_receives: VecDeque<OpenReceive>,
     /// Open sends.

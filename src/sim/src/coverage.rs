@@ -12,12 +12,15 @@ const STATES: usize = Health::ALL.len();
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
     cells: [[u64; STATES]; KINDS.len()],
+    /// How often each kind struck a connection with a send that had gone ahead of its credit.
+    eager: [u64; KINDS.len()],
 }
 
 impl Default for Coverage {
     fn default() -> Self {
         Self {
             cells: [[0; STATES]; KINDS.len()],
+            eager: [0; KINDS.len()],
         }
     }
 }
@@ -29,12 +32,28 @@ impl Coverage {
         self.cells[kind as usize][state.unwrap_or(0)] += 1;
     }
 
+    /// A fault strikes a connection, which may have a send open that went ahead of its credit.
+    pub fn record_eager(&mut self, kind: Kind, is_open: bool) {
+        self.eager[kind as usize] += u64::from(is_open);
+    }
+
+    /// Kinds that never struck a connection with such a send.
+    pub fn missing_eager(&self) -> Vec<Kind> {
+        let met = KINDS.iter().zip(&self.eager);
+        met.filter(|(_, count)| **count == 0)
+            .map(|(kind, _)| *kind)
+            .collect()
+    }
+
     /// Adds what another world has met.
     pub fn add(&mut self, other: &Self) {
         for (row, more) in self.cells.iter_mut().zip(&other.cells) {
             for (cell, count) in row.iter_mut().zip(more) {
                 *cell += count;
             }
+        }
+        for (cell, count) in self.eager.iter_mut().zip(&other.eager) {
+            *cell += count;
         }
     }
 
@@ -58,13 +77,13 @@ impl Coverage {
             // Writing to a string cannot fail.
             let _ = write!(text, "{:>12}", format!("{state:?}"));
         }
-        text.push('\n');
-        for (kind, row) in KINDS.iter().zip(&self.cells) {
+        let _ = writeln!(text, "{:>12}", "eager");
+        for ((kind, row), eager) in KINDS.iter().zip(&self.cells).zip(&self.eager) {
             let _ = write!(text, "{:<20}", format!("{kind:?}"));
             for count in row {
                 let _ = write!(text, "{count:>12}");
             }
-            text.push('\n');
+            let _ = writeln!(text, "{eager:>12}");
         }
         text
     }

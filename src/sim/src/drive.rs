@@ -1,6 +1,6 @@
 //! The driver of an end: what a runtime does between a core and its NICs.
 
-use r2ccl_core::limits::RECEIVE_DEPTH;
+use r2ccl_core::limits::{CREDIT_BYTES, CREDIT_RING_BYTES, RECEIVE_DEPTH};
 use r2ccl_core::{
     Action, Evidence, FenceOutcome, Generation, PathId, ProbeKind, ReceiverBody, ReceiverWrite,
     SegmentWrite, Time, WorkId,
@@ -44,6 +44,9 @@ impl World {
             return;
         }
         self.state(end).wake = None;
+        if self.is_copying(end) {
+            return;
+        }
         let host = &self.hosts[self.connections[end.connection].host(end.side)];
         if !host.alive || host.paused || self.state(end).failed.is_some() {
             return;
@@ -56,6 +59,10 @@ impl World {
         match end.side {
             Side::Sender => self.progress_sender(end.connection),
             Side::Receiver => self.progress_receiver(end.connection),
+        }
+        // What came ahead of its credit is copied before anything else is done.
+        if self.is_copying(end) {
+            return;
         }
         self.perform_actions(end);
         self.post_writes(end);
@@ -292,9 +299,12 @@ impl World {
             return self.fail(Class::Safety, text);
         };
         let (bytes, count) = write.payload();
-        let offset = match write.body {
-            ReceiverBody::Credits { slot, .. } => slot * r2ccl_core::limits::CREDIT_BYTES,
-            ReceiverBody::Counter { .. } => r2ccl_core::limits::CREDIT_RING_BYTES,
+        let (offset, bytes, count) = match write.body {
+            ReceiverBody::Credits { slot, first, .. } => {
+                let line = (slot * CREDIT_BYTES, bytes, count);
+                self.without_held(end, first, line)
+            }
+            ReceiverBody::Counter { .. } => (CREDIT_RING_BYTES, bytes, count),
         };
         let connection = &self.connections[end.connection];
         let is_last = connection.received == connection.plan.messages.len();
@@ -316,27 +326,28 @@ impl World {
 
     /// A host hears about its NIC and tells all ends that use it.
     pub(crate) fn hint(&mut self, nic: usize, hint: Hint) {
-        let now = self.time();
         for index in 0..self.connections.len() {
             for side in [Side::Sender, Side::Receiver] {
                 let end = EndId {
                     connection: index,
                     side,
                 };
-                let connection = &mut self.connections[index];
-                if self.fabric.nics[nic].host != connection.host(side) {
+                if self.fabric.nics[nic].host != self.connections[index].host(side) {
                     continue;
                 }
-                for path in 0..connection.paths.len() {
-                    if connection.paths[path].at(side) != nic {
-                        continue;
-                    }
-                    if let Some(path) = PathId::new(path as u8) {
-                        connection.handle_hint(side, now, path, hint);
+                for path in 0..self.connections[index].paths.len() {
+                    if self.connections[index].paths[path].at(side) == nic {
+                        self.handle(Event::Told(end, Self::path(path), hint));
                     }
                 }
-                self.wake_at(end, self.queue.now());
             }
         }
+    }
+
+    /// An end hears about the NIC of a path.
+    pub(crate) fn told(&mut self, end: EndId, path: PathId, hint: Hint) {
+        let now = self.time();
+        self.connections[end.connection].handle_hint(end.side, now, path, hint);
+        self.wake_at(end, self.queue.now());
     }
 }

@@ -54,10 +54,13 @@ pub enum Kind {
     RandomLoss,
     /// Both ends of a path fail at once.
     BothEnds,
+    /// Packets between two NICs come very late, and commands to their target hang: writes land
+    /// when their generation is over.
+    LateWrites,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 25] = [
     Kind::LinkDown,
     Kind::OneWay,
     Kind::PairBlackHole,
@@ -82,43 +85,23 @@ pub const KINDS: [Kind; 24] = [
     Kind::SwitchLoss,
     Kind::RandomLoss,
     Kind::BothEnds,
+    Kind::LateWrites,
 ];
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
-
-/// Kinds that random worlds draw from: all but lost completions. When a completion of an arrival
-/// is lost on a queue pair that works otherwise, the core waits for ever; as long as that is so,
-/// [`Kind::CompletionsLost`] would hide every other finding.
-const DRAWN: [Kind; KINDS.len() - 1] = [
-    Kind::LinkDown,
-    Kind::OneWay,
-    Kind::PairBlackHole,
-    Kind::QueuePairBlackHole,
-    Kind::LargeLoss,
-    Kind::AcksLost,
-    Kind::Stuck,
-    Kind::FenceHangs,
-    Kind::FenceHangsAtBoth,
-    Kind::DeviceDead,
-    Kind::OwnError,
-    Kind::ControlChaos,
-    Kind::ControlDown,
-    Kind::Slow,
-    Kind::Flapping,
-    Kind::NoReceives,
-    Kind::Paused,
-    Kind::Killed,
-    Kind::AllPathsDown,
-    Kind::Abort,
-    Kind::SwitchLoss,
-    Kind::RandomLoss,
-    Kind::BothEnds,
-];
 
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::Killed | Self::Abort)
+    }
+
+    /// How long it lasts at least: writes are late when both ends have given their path up.
+    fn lasts_min(self) -> Nanos {
+        match self {
+            Self::LateWrites => 400 * MILLISECOND,
+            _ => 0,
+        }
     }
 }
 
@@ -129,6 +112,8 @@ pub enum When {
     At(Nanos),
     /// Shortly after a connection has received so many messages.
     Delivered(usize, usize, Nanos),
+    /// Shortly after a connection has sent so many messages ahead of their credit.
+    Ahead(usize, u32, Nanos),
     /// Before the so many-th event.
     Event(u64),
     /// Shortly after the so many-th generation was given up anywhere.
@@ -151,10 +136,16 @@ pub struct Fault {
 /// Latest time at which a fault that waits for time strikes.
 const STRIKES_MAX: Nanos = 200 * MILLISECOND;
 
+/// Latest time after a message went ahead of its credit at which such a fault strikes.
+const AHEAD_MAX: Nanos = 200 * MICROSECOND;
 /// Three to ten faults of a few kinds, for `connections` of `messages` each.
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
-    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&DRAWN)).collect();
+    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&KINDS)).collect();
+    if random.percent(8) {
+        swarm.truncate(1);
+        swarm.push(Kind::LateWrites);
+    }
     if random.percent(75) {
         swarm.retain(|kind| !kind.is_fatal());
     }
@@ -163,13 +154,27 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     }
     let count = random.between(3, 10);
     (0..count)
-        .map(|_| Fault {
-            kind: random.pick(&swarm),
-            when: when(connections, random),
-            lasts: lasts(random),
-            victim: (random.below(1 << 32), random.below(1 << 32)),
+        .map(|_| {
+            let kind = random.pick(&swarm);
+            let when = when(connections, random);
+            let mut victim = (random.below(1 << 32), random.below(1 << 32));
+            if let When::Ahead(of, ..) = when {
+                victim.0 = of_connection(victim.0, of, connections);
+            }
+            Fault {
+                kind,
+                when,
+                lasts: lasts(random).max(kind.lasts_min()),
+                victim,
+            }
         })
         .collect()
+}
+
+/// The number of a victim, changed so that it chooses connection `of`.
+fn of_connection(number: u64, of: usize, connections: usize) -> u64 {
+    let (high, count) = (number >> 8, connections as u64);
+    (high - high % count + of as u64) << 8 | (number & 0xff)
 }
 
 /// A fault of a small world: before event `at`, for 5 ms.
@@ -187,7 +192,16 @@ fn when(connections: usize, random: &mut Random) -> When {
     let soon = random.magnitude(1, MILLISECOND);
     match random.below(10) {
         0..=1 => When::At(random.magnitude(MICROSECOND, STRIKES_MAX)),
-        2..=6 => When::Delivered(random.index(connections), random.index(200), soon),
+        2..=4 => When::Delivered(random.index(connections), random.index(200), soon),
+        5..=6 => {
+            // At once: before it has left the NIC.
+            let soon = if random.percent(50) {
+                0
+            } else {
+                random.magnitude(1, AHEAD_MAX)
+            };
+            When::Ahead(random.index(connections), random.below(40) as u32, soon)
+        }
         _ => When::Recovery(
             random.below(6) as u32,
             random.magnitude(1, 20 * MILLISECOND),

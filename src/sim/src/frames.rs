@@ -1,8 +1,8 @@
 //! Control frames leave one end and arrive at the other.
 
-use r2ccl_core::Answer;
 use r2ccl_core::limits::WINDOW;
 use r2ccl_core::wire::path_frame::PathFrame;
+use r2ccl_core::{Answer, EagerReport};
 
 use crate::bug::Bug;
 use crate::check::Class;
@@ -44,6 +44,13 @@ impl World {
     fn spoil(&self, answer: &mut Answer) {
         match self.bug {
             Some(Bug::AnswerClaimsFence) => answer.is_fenced = true,
+            Some(Bug::AnswerForgetsEager) => answer.eager = EagerReport::default(),
+            Some(Bug::AnswerClaimsEager) => {
+                answer.eager = EagerReport {
+                    seen: u64::MAX,
+                    matched: u8::MAX,
+                };
+            }
             Some(Bug::AnswerForgets) => answer.arrived = [0; WINDOW],
             Some(Bug::AnswerClaimsArrival) => {
                 for bits in &mut answer.arrived[..usize::from(answer.count)] {

@@ -9,6 +9,7 @@ use crate::check::Class;
 use crate::connection::{Held, Mailbox, Side};
 use crate::nic::{Completion, QpId, State, Status};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use crate::slot::Slots;
 use crate::world::{EndId, Event, Owner, World};
 
 /// How often a helper that hangs in a command looks whether it still does.
@@ -98,18 +99,21 @@ impl World {
             0
         };
         let qp = self.nics.create(nic, receives);
-        let mailbox = if end.side == Side::Sender {
+        let memory = if end.side == Side::Sender {
             self.mailboxes.push(Mailbox::default());
             self.mailboxes.len() - 1
         } else {
-            0
+            self.slots.push(Slots::default());
+            self.slots.len() - 1
         };
-        self.owners.push(Owner { end, mailbox });
+        self.owners.push(Owner { end, memory });
         let held = Held {
             path,
             generation,
             qp,
+            remote: 0,
             fence_wanted: false,
+            taken: 0,
         };
         self.state(end).held.push(held);
         if self.fabric.nics[nic].dead {
@@ -142,7 +146,7 @@ impl World {
             let held = self.make_qp(end, path, generation);
             let mut queue_pair = [0; 64];
             queue_pair[..8].copy_from_slice(&(held.qp as u64).to_le_bytes());
-            let ring_address = self.owners[held.qp].mailbox as u64;
+            let ring_address = self.owners[held.qp].memory as u64;
             Some(Endpoint {
                 queue_pair,
                 ring_address,
@@ -152,6 +156,16 @@ impl World {
         let now = self.time();
         self.connections[end.connection].handle_created(end.side, now, path, generation, endpoint);
         self.wake_at(end, self.queue.now());
+    }
+
+    /// Tells a queue pair which one is at the other end, and which memory that offers.
+    pub(crate) fn join(&mut self, end: EndId, qp: QpId, peer: QpId, memory: u64) {
+        self.nics.qps[qp].peer = Some(peer);
+        for entry in &mut self.state(end).held {
+            if entry.qp == qp {
+                entry.remote = memory;
+            }
+        }
     }
 
     pub(crate) fn connect_qp(
@@ -166,7 +180,8 @@ impl World {
         };
         let mut number = [0; 8];
         number.copy_from_slice(&remote.queue_pair[..8]);
-        self.nics.qps[held.qp].peer = Some(u64::from_le_bytes(number) as QpId);
+        let peer = u64::from_le_bytes(number) as QpId;
+        self.join(end, held.qp, peer, remote.ring_address);
         // Resolving an address may take its time.
         let slow = self.random.percent(5);
         let limit = if slow { SECOND } else { 500 * MICROSECOND };

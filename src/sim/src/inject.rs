@@ -1,10 +1,11 @@
 //! Faults strike and end.
 
+use crate::connection::Side;
 use crate::fabric::NicId;
 use crate::fault::{Kind, When};
 use crate::nic::{QpId, State, Status};
-use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
-use crate::world::{Event, Hint, World};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use crate::world::{EndId, Event, Hint, World};
 
 impl World {
     /// Lets the faults that wait for a time wait for it.
@@ -32,6 +33,19 @@ impl World {
                 continue;
             };
             if of == connection && messages >= count && !self.armed[index] {
+                self.armed[index] = true;
+                self.queue.after(soon, Event::Strike(index));
+            }
+        }
+    }
+
+    /// A connection has sent `count` messages ahead of their credit: some faults wait for that.
+    pub(crate) fn on_ahead(&mut self, connection: usize, count: u64) {
+        for index in 0..self.faults.len() {
+            let When::Ahead(of, nth, soon) = self.faults[index].when else {
+                continue;
+            };
+            if of == connection && count > u64::from(nth) && !self.armed[index] {
                 self.armed[index] = true;
                 self.queue.after(soon, Event::Strike(index));
             }
@@ -179,15 +193,11 @@ impl World {
             Kind::DeviceDead => self.set_dead(nic, on),
             Kind::OwnError => self.own_error(one, two, on),
             Kind::ControlChaos | Kind::ControlDown => self.control_fault(index, on),
-            Kind::Slow => {
-                let nic = &mut self.fabric.nics[nic];
-                nic.speed = if on {
-                    (nic.speed / 16).max(64)
-                } else {
-                    nic.speed * 16
-                };
-                let delay = if on { two % (5 * MILLISECOND) } else { 0 };
-                self.each_way_from(self.victim_nic(one), |way| way.delay = delay);
+            Kind::Slow => self.slow(nic, two % (5 * MILLISECOND), on),
+            Kind::LateWrites => {
+                // Mostly those of the sender.
+                let pair = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
+                self.late_writes(pair, 100 * MILLISECOND + two % SECOND, on);
             }
             Kind::NoReceives => {
                 let count = self.connections.len();
@@ -209,6 +219,22 @@ impl World {
                 self.each_way_from(nic, |way| way.loss_ppm = ppm);
             }
         }
+    }
+
+    fn slow(&mut self, nic: NicId, delay: Nanos, on: bool) {
+        let entry = &mut self.fabric.nics[nic];
+        entry.speed = if on {
+            (entry.speed / 16).max(64)
+        } else {
+            entry.speed * 16
+        };
+        let delay = if on { delay } else { 0 };
+        self.each_way_from(nic, |way| way.delay = delay);
+    }
+
+    fn late_writes(&mut self, (from, to): (NicId, NicId), delay: Nanos, on: bool) {
+        self.fabric.way(from, to).delay = if on { delay } else { 0 };
+        self.fabric.nics[to].hung = on;
     }
 
     fn own_error(&mut self, one: u64, two: u64, on: bool) {
@@ -294,5 +320,54 @@ impl World {
             }
             self.wake_host(host);
         }
+    }
+
+    /// A process dies: its queue pairs are silent, and its peers hear of it.
+    pub(crate) fn kill(&mut self, host: usize) {
+        self.hosts[host].alive = false;
+        for qp in 0..self.nics.qps.len() {
+            let end = self.owners[qp].end;
+            if self.connections[end.connection].host(end.side) == host {
+                self.nics.lose(qp, self.queue.now());
+            }
+        }
+        for connection in 0..self.connections.len() {
+            for side in [Side::Sender, Side::Receiver] {
+                if self.connections[connection].host(side) == host {
+                    self.connections[connection].excuse();
+                    let other = EndId {
+                        connection,
+                        side: side.other(),
+                    };
+                    let delay = self.random.magnitude(MICROSECOND, SECOND);
+                    self.queue.after(delay, Event::PeerGone(other));
+                }
+            }
+        }
+    }
+
+    /// A user aborts: all queue pairs of the end go to error, and when they are drained its memory
+    /// is deregistered.
+    pub(crate) fn abort(&mut self, connection: usize, at_sender: bool) {
+        let side = if at_sender {
+            Side::Sender
+        } else {
+            Side::Receiver
+        };
+        let end = EndId { connection, side };
+        let now = self.queue.now();
+        self.connections[connection].excuse();
+        for qp in 0..self.nics.qps.len() {
+            if self.owners[qp].end == end && self.nics.qps[qp].state == State::Ready {
+                self.nics.fail(qp, Status::Flushed, now);
+            }
+        }
+        self.close_memory(end);
+        let other = EndId {
+            connection,
+            side: side.other(),
+        };
+        let delay = self.random.magnitude(MICROSECOND, SECOND);
+        self.queue.after(delay, Event::PeerGone(other));
     }
 }

@@ -14,6 +14,7 @@
 //! | memory that knows what it holds | `memory.rs` |
 //! | users: what is sent and received | `plan.rs`, `user.rs` |
 //! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs` |
+//! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
 //! | faults | `fault.rs`, `inject.rs` |
 //! | what must hold | `check.rs`, `memory.rs` |
@@ -30,6 +31,7 @@ mod connection;
 mod control;
 mod coverage;
 mod drive;
+mod eager;
 mod fabric;
 mod fault;
 mod frames;
@@ -43,6 +45,7 @@ mod queue;
 mod queue_pair;
 mod random;
 mod setup;
+mod slot;
 mod small;
 mod sweep;
 mod user;
@@ -51,6 +54,7 @@ mod world;
 pub use bug::Bug;
 pub use check::{Class, Violation};
 pub use coverage::Coverage;
+pub use eager::EagerCounts;
 pub use fault::Kind;
 pub use small::{Script, run_small, scripts};
 pub use sweep::{Failure, Totals, run_one};

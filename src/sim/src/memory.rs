@@ -18,9 +18,17 @@ pub struct Content(pub u64);
 impl Content {
     /// What a buffer holds that belongs to nobody.
     pub const POISON: Self = Self(0);
+    /// What belongs to more than one content.
+    pub const MIXED: Self = Self(u64::MAX >> PLACE_BITS);
 
-    fn line(self, place: u64) -> u64 {
+    /// What a line, or a word of a slot, holds at its place.
+    pub(crate) fn line(self, place: u64) -> u64 {
         self.0 << PLACE_BITS | place
+    }
+
+    /// Whose that is.
+    pub(crate) fn of(cell: u64) -> Self {
+        Self(cell >> PLACE_BITS)
     }
 }
 
@@ -186,6 +194,15 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Whether all that is expected in a buffer is there.
+    pub fn is_whole(&self, buffer: BufferId) -> bool {
+        let entry = &self.buffers[buffer];
+        entry.expected.is_none_or(|expected| {
+            let mut places = 0..lines(expected.bytes);
+            places.all(|place| entry.cells[place as usize] == expected.content.line(place))
+        })
     }
 
     /// The receive was reported done with `bytes`: everything must be there. The buffer belongs to

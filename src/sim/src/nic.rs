@@ -15,8 +15,6 @@ use crate::queue_pair::part_of;
 pub use crate::queue_pair::{Body, Completion, NicEvent, Packet, Qp, QpId, State, Status, Work};
 use crate::random::Random;
 
-/// Bytes from which on a write lands in two parts.
-const SPLIT_BYTES: u64 = 4096;
 /// How long a receiver that has no receive posted holds the sender off.
 const RNR_DELAY: Nanos = 100 * MICROSECOND;
 
@@ -42,6 +40,8 @@ pub enum Effect {
     Land(QpId, u64, Payload),
     /// Inline bytes land in the mailbox of the owner of the queue pair.
     Mail(QpId, u32, [u8; 64], u8),
+    /// A part of a message ahead of its credit lands in a slot.
+    Slot(Packet),
 }
 
 /// What the NICs need of the world around them.
@@ -176,11 +176,12 @@ impl Nics {
         let nic = entry.nic;
         let payload = match work.body {
             Body::Segment { local, bytes, .. } => Some(read(local, bytes)),
+            Body::Eager { local, bytes, .. } => Some(read(local, bytes.into())),
             Body::Line { .. } | Body::Probe => None,
         };
         let to = entry.peer.map(|peer| self.qps[peer].nic);
         let bytes = work.bytes();
-        let parts = if bytes >= SPLIT_BYTES { 2 } else { 1 };
+        let parts = work.parts();
         for part in 0..parts {
             let entry = &mut self.qps[qp];
             let travel = to
@@ -318,6 +319,7 @@ impl Nics {
                 bytes,
                 count,
             } => Effect::Mail(qp, offset, bytes, count),
+            Body::Eager { .. } => Effect::Slot(packet.clone()),
             Body::Probe => Effect::None,
         }
     }

@@ -1,5 +1,7 @@
 //! What the user of a connection does: which messages, in which groups, how fast.
 
+use std::collections::VecDeque;
+
 use crate::memory::Content;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::random::Random;
@@ -8,6 +10,11 @@ use crate::random::Random;
 pub const MESSAGES_MIN: usize = 200;
 /// Bytes of the largest message.
 pub const BYTES_MAX: u64 = 512 << 10;
+
+/// Tags of a connection at the most.
+pub const RANKS: usize = 8;
+/// Ranks of a connection that several share.
+const SHARING: u64 = 3;
 
 /// One message.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +27,8 @@ pub struct Message {
     pub tag: i32,
     /// What it carries.
     pub content: Content,
+    /// It may go ahead of its credit.
+    pub may_be_eager: bool,
 }
 
 impl Message {
@@ -47,10 +56,14 @@ pub struct Plan {
     pub messages: Vec<Message>,
     /// Their requests.
     pub groups: Vec<Group>,
+    /// Each tag is sent by a rank of its own, whenever that likes.
+    pub is_shared: bool,
     /// Requests that are open at once.
     pub depth: usize,
     /// Rest of the sending user between two requests, at the most.
     pub rest: Nanos,
+    /// The same for the receiving user.
+    pub receive_rest: Nanos,
     /// Largest segment.
     pub segment_bytes: u32,
     /// The data are polled by a GPU.
@@ -65,6 +78,7 @@ impl Plan {
             capacity: bytes,
             tag: 0,
             content: Content(number),
+            may_be_eager: true,
         };
         let group = |first| Group {
             first,
@@ -74,8 +88,10 @@ impl Plan {
         Self {
             messages: vec![message(1, 64), message(2, 128 << 10)],
             groups: vec![group(0), group(1)],
+            is_shared: false,
             depth: 2,
             rest: 0,
+            receive_rest: 0,
             segment_bytes: 64 << 10,
             polled: false,
         }
@@ -85,12 +101,16 @@ impl Plan {
     pub fn new(index: usize, random: &mut Random) -> Self {
         let grouped = random.percent(30);
         let large = random.pick(&[0, 5, 20, 40]);
+        // Never, sometimes, always.
+        let eager = random.pick(&[0, 50, 100]);
         let count = MESSAGES_MIN + random.index(64);
         let mut plan = Self {
             messages: Vec::with_capacity(count + 8),
             groups: Vec::with_capacity(count),
+            is_shared: !grouped && random.percent(40),
             depth: random.between(1, 24) as usize,
             rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
+            receive_rest: random.pick(&[0, 20 * MICROSECOND, 200 * MICROSECOND, 2 * MILLISECOND]),
             segment_bytes: random.pick(&[64 << 10, 128 << 10, 16 << 20]),
             polled: random.percent(50),
         };
@@ -105,11 +125,17 @@ impl Plan {
                 let bytes = size(large, random);
                 let number = (plan.messages.len() + 1) as u64;
                 let capacity = if random.percent(2) { bytes / 2 } else { bytes };
+                let tag = if plan.is_shared {
+                    random.below(SHARING)
+                } else {
+                    member
+                };
                 plan.messages.push(Message {
                     bytes,
                     capacity,
-                    tag: member as i32,
+                    tag: tag as i32,
                     content: Content((index as u64) << 24 | number),
+                    may_be_eager: random.percent(eager),
                 });
             }
             let turn = random.index(members as usize);
@@ -117,6 +143,15 @@ impl Plan {
             plan.groups.push(Group { first, count, turn });
         }
         plan
+    }
+
+    /// Messages by tag, in the order of their receives.
+    pub fn ranks(&self) -> [VecDeque<usize>; RANKS] {
+        let mut ranks: [VecDeque<usize>; RANKS] = Default::default();
+        for (index, message) in self.messages.iter().enumerate() {
+            ranks[message.tag as usize].push_back(index);
+        }
+        ranks
     }
 }
 

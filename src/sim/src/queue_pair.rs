@@ -2,9 +2,17 @@
 
 use std::collections::VecDeque;
 
+use r2ccl_core::limits::EAGER_HEAD_BYTES;
+use r2ccl_core::wire::eager::eager_padded;
+
 use crate::fabric::NicId;
 use crate::memory::Payload;
 use crate::queue::Nanos;
+
+/// Bytes from which on a segment lands in two parts.
+const SPLIT_BYTES: u64 = 4096;
+/// The same for a message ahead of its credit.
+const SPLIT_EAGER: u64 = 1024;
 
 /// A queue pair of the world; never used twice, unlike the number that it carries on the wire.
 pub type QpId = usize;
@@ -57,6 +65,15 @@ pub enum Body {
         bytes: [u8; 64],
         count: u8,
     },
+    /// A message ahead of its credit: local address, bytes, the slots of the path's generation, the
+    /// one of them that it takes, and the head behind it.
+    Eager {
+        local: u64,
+        bytes: u32,
+        slots: u64,
+        slot: usize,
+        head: [u8; EAGER_HEAD_BYTES],
+    },
     /// Nothing: a probe of the queue pair itself.
     Probe,
 }
@@ -77,8 +94,18 @@ impl Work {
         match self.body {
             Body::Segment { bytes, .. } => bytes,
             Body::Line { count, .. } => u64::from(count),
+            Body::Eager { bytes, .. } => (eager_padded(bytes) + EAGER_HEAD_BYTES) as u64,
             Body::Probe => 0,
         }
+    }
+
+    /// Parts in which it lands.
+    pub(crate) fn parts(&self) -> u8 {
+        let split = match self.body {
+            Body::Eager { .. } => SPLIT_EAGER,
+            _ => SPLIT_BYTES,
+        };
+        if self.bytes() >= split { 2 } else { 1 }
     }
 }
 

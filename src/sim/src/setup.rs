@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use r2ccl_core::{EndConfig, Generation, Routing};
+use r2ccl_core::limits::EAGER_SLOTS;
+use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
@@ -37,11 +38,18 @@ impl World {
             paths,
             ends: [EndState::default(), EndState::default()],
             postings: Postings::new(plan.messages.len()),
+            ranks: plan.ranks(),
             plan,
             sending: (0, 0),
             rest_until: 0,
+            staging: [None; EAGER_SLOTS],
             starved_since: None,
             receiving: 0,
+            receive_rest_until: 0,
+            copying: VecDeque::new(),
+            deferred: Vec::new(),
+            kept: None,
+            credited: Seq(0),
             open_receives: VecDeque::new(),
             open_sends: Vec::new(),
             free_buffers: Vec::new(),
@@ -52,21 +60,7 @@ impl World {
             is_starved: false,
         });
         for path in (0..count).filter(|&path| !roles[path].is_standby) {
-            let path = Self::path(path);
-            let ends = [Side::Sender, Side::Receiver];
-            let [one, two] = ends.map(|side| {
-                self.make_qp(
-                    EndId {
-                        connection: index,
-                        side,
-                    },
-                    path,
-                    Generation(0),
-                )
-                .qp
-            });
-            self.nics.qps[one].peer = Some(two);
-            self.nics.qps[two].peer = Some(one);
+            self.connect_path(index, Self::path(path));
         }
         for side in [Side::Sender, Side::Receiver] {
             self.wake_at(
@@ -76,6 +70,29 @@ impl World {
                 },
                 0,
             );
+        }
+    }
+
+    /// Makes both queue pairs of a path that is connected at set-up.
+    fn connect_path(&mut self, index: usize, path: PathId) {
+        let ends = [Side::Sender, Side::Receiver];
+        let [one, two] = ends.map(|side| {
+            self.make_qp(
+                EndId {
+                    connection: index,
+                    side,
+                },
+                path,
+                Generation(0),
+            )
+            .qp
+        });
+        for (side, qp, peer) in [(Side::Sender, one, two), (Side::Receiver, two, one)] {
+            let end = EndId {
+                connection: index,
+                side,
+            };
+            self.join(end, qp, peer, self.owners[peer].memory as u64);
         }
     }
 

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::check::Class;
 use crate::coverage::Coverage;
+use crate::eager::EagerCounts;
 use crate::world::{Options, Outcome, World};
 
 /// How a run of worlds ended.
@@ -59,6 +60,8 @@ pub struct Totals {
     pub struck: u64,
     /// Messages received.
     pub messages: u64,
+    /// What became of messages that went ahead of their credit.
+    pub eager: EagerCounts,
     /// Which faults met which states.
     pub coverage: Coverage,
 }
@@ -71,6 +74,7 @@ impl Totals {
         self.recoveries += u64::from(outcome.recoveries);
         self.struck += u64::from(outcome.struck);
         self.messages += outcome.messages;
+        self.eager.add(&outcome.eager);
         self.coverage.add(&outcome.coverage);
     }
 }

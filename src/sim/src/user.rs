@@ -6,12 +6,19 @@ use crate::bug::Bug;
 use crate::check::Class;
 use crate::connection::{OpenReceive, OpenSend, PathNics, Side};
 use crate::fabric::NicId;
-use crate::memory::{Content, Expected, address};
+use crate::memory::{BufferId, Content, Expected, address};
 use crate::nic::State;
 use crate::plan::BYTES_MAX;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::world::{EndId, Event, World};
 
+/// A receive that is not in use.
+const NOWHERE: ReceiveBuffer = ReceiveBuffer {
+    region: RegionId(0),
+    address: 0,
+    capacity: 0,
+    tag: 0,
+};
 /// Looks of a GPU at one receive.
 const POLLS: u64 = 3;
 /// A send without a credit asks after this long.
@@ -45,13 +52,17 @@ impl World {
     pub(crate) fn progress_sender(&mut self, index: usize) {
         self.read_mailboxes(index);
         self.finish_sends(index);
-        self.start_sends(index);
+        if self.start_sends(index) || self.is_unbound(index) {
+            self.starve(index);
+        } else {
+            self.connections[index].starved_since = None;
+        }
     }
 
     fn read_mailboxes(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         for held in &connection.ends[Side::Sender as usize].held {
-            let mailbox = &self.mailboxes[self.owners[held.qp].mailbox];
+            let mailbox = &self.mailboxes[self.owners[held.qp].memory];
             let sender = connection.sender.half_mut();
             while let Some((slot, _)) = sender.expected_credit() {
                 let line = mailbox.line(slot);
@@ -75,10 +86,7 @@ impl World {
     fn trust_acknowledgements(&mut self, index: usize) {
         let connection = &self.connections[index];
         for open in &connection.open_sends {
-            if connection
-                .postings
-                .are_accepted(&self.nics, open.seq.0 as usize)
-            {
+            if connection.postings.are_accepted(&self.nics, open.message) {
                 self.memory.fill(open.buffer, Content::POISON);
             }
         }
@@ -93,15 +101,27 @@ impl World {
         while position < self.connections[index].open_sends.len() {
             let connection = &mut self.connections[index];
             let open = connection.open_sends[position];
-            let SendStatus::Delivered { bytes } = connection.sender.half().status(open.seq) else {
+            let message = open.message;
+            let sender = connection.sender.half();
+            let status = open.eager.map_or_else(
+                || sender.status(Seq(message as u64)),
+                |slot| sender.eager_status(slot),
+            );
+            let SendStatus::Delivered { bytes } = status else {
                 position += 1;
                 continue;
             };
-            let message = open.seq.0 as usize;
             let expected = connection.plan.messages[message].delivered();
             let result = connection.postings.done(&self.nics, now, message);
+            let result = result.and(connection.check_delivered(&self.memory, message));
             connection.open_sends.swap_remove(position);
-            let released = connection.sender.half_mut().release(open.seq);
+            let released = if let Some(slot) = open.eager {
+                connection.release_eager(&mut self.memory, message, slot)
+            } else {
+                let seq = Seq(message as u64);
+                let released = connection.sender.half_mut().release(seq);
+                released.map_err(|error| error.to_string())
+            };
             connection.sent += 1;
             connection.free_sources.push(open.buffer);
             // The user writes something else at once.
@@ -110,61 +130,105 @@ impl World {
                 self.fail(Class::Safety, format!("sender of {index}: {text}"));
             }
             if u64::from(bytes) != expected || released.is_err() {
-                let text = format!("send {message} of {index} done with {bytes} of {expected}");
+                let text = format!(
+                    "send {message} of {index} done with {bytes} of {expected}: {released:?}"
+                );
                 self.fail(Class::Safety, text);
             }
         }
     }
 
-    fn start_sends(&mut self, index: usize) {
-        let time = self.time();
+    /// True: the next send waits for a credit.
+    fn start_sends(&mut self, index: usize) -> bool {
         let now = self.queue.now();
-        loop {
-            let connection = &mut self.connections[index];
-            let (group, member) = connection.sending;
-            let Some(&group_plan) = connection.plan.groups.get(group) else {
-                return;
-            };
-            if connection.rest_until > now {
-                let at = connection.rest_until;
+        while self.violation.is_none() {
+            let connection = &self.connections[index];
+            let at = connection.rest_until;
+            let next = self.next_sends(index);
+            if next.is_empty() {
+                return false;
+            }
+            if at > now {
                 let end = EndId {
                     connection: index,
                     side: Side::Sender,
                 };
-                return self.wake_at(end, at);
+                self.wake_at(end, at);
+                return false;
             }
-            let turn = (group_plan.turn + member) % group_plan.count;
-            let message = group_plan.first + turn;
-            let plan = connection.plan.messages[message];
-            let buffer = match connection.free_sources.pop() {
-                Some(buffer) => buffer,
-                None => self.memory.allocate(0),
-            };
-            let connection = &mut self.connections[index];
-            let local = (RegionId(buffer as u32), 0);
-            match connection
-                .sender
-                .half_mut()
-                .submit_send(time, local, plan.bytes, plan.tag)
+            if !next
+                .into_iter()
+                .any(|message| self.send_message(index, message))
             {
-                Ok(Some(seq)) => {
-                    self.memory.fill(buffer, plan.content);
-                    connection.open_sends.push(OpenSend { seq, buffer });
-                    connection.starved_since = None;
-                    self.sent_one(index, seq, message);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The messages that may be sent next: one, or where several ranks share the connection that
+    /// of each, whoever comes first.
+    fn next_sends(&mut self, index: usize) -> Vec<usize> {
+        let connection = &self.connections[index];
+        if !connection.plan.is_shared {
+            let (group, member) = connection.sending;
+            let group = connection.plan.groups.get(group);
+            let next = group.map(|plan| plan.first + (plan.turn + member) % plan.count);
+            return next.into_iter().collect();
+        }
+        let fronts = connection.ranks.iter().filter_map(|rank| rank.front());
+        let mut next: Vec<usize> = fronts.copied().collect();
+        let first = self.random.index(next.len().max(1));
+        next.rotate_left(first);
+        next
+    }
+
+    /// True: the message is on its way. False: it has to wait.
+    fn send_message(&mut self, index: usize, message: usize) -> bool {
+        let time = self.time();
+        let connection = &mut self.connections[index];
+        let plan = connection.plan.messages[message];
+        let buffer = match connection.free_sources.pop() {
+            Some(buffer) => buffer,
+            None => self.memory.allocate(0),
+        };
+        let local = (RegionId(buffer as u32), 0);
+        let sender = connection.sender.half_mut();
+        match sender.submit_send(time, local, plan.bytes, plan.tag) {
+            Ok(Some(seq)) => {
+                self.memory.fill(buffer, plan.content);
+                if seq.0 as usize != message {
+                    let text = format!("send {message} of {index} became message {}", seq.0);
+                    self.fail(Class::Safety, text);
                 }
-                Ok(None) => {
-                    connection.free_sources.push(buffer);
-                    return self.starve(index);
+                self.sent_one(index, (message, buffer), None);
+                true
+            }
+            Ok(None) => {
+                let eager = self.send_eager(index, message, buffer);
+                if eager.is_some() {
+                    self.sent_one(index, (message, buffer), eager);
+                } else {
+                    self.connections[index].free_sources.push(buffer);
                 }
-                Err(error) => {
-                    return self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
-                }
+                eager.is_some()
+            }
+            Err(error) => {
+                self.fail(Class::Safety, format!("submit_send of {index}: {error}"));
+                false
             }
         }
     }
 
-    /// No credit fits: after a while the receiver is asked to say all again.
+    /// Whether a send that went ahead of its credit still waits for it.
+    fn is_unbound(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let sender = connection.sender.half();
+        let mut slots = connection.open_sends.iter().filter_map(|open| open.eager);
+        slots.any(|slot| sender.eager_seq(slot).is_none())
+    }
+
+    /// A credit is missing: after a while the receiver is asked to say all again.
     fn starve(&mut self, index: usize) {
         let (time, now) = (self.time(), self.queue.now());
         let connection = &mut self.connections[index];
@@ -180,9 +244,22 @@ impl World {
         self.wake_at(end, since.max(now) + STARVED);
     }
 
-    fn sent_one(&mut self, index: usize, seq: Seq, message: usize) {
+    fn sent_one(
+        &mut self,
+        index: usize,
+        (message, buffer): (usize, BufferId),
+        eager: Option<usize>,
+    ) {
         let now = self.queue.now();
         let connection = &mut self.connections[index];
+        connection.open_sends.push(OpenSend {
+            message,
+            eager,
+            buffer,
+        });
+        connection.starved_since = None;
+        let rank = connection.plan.messages[message].tag as usize;
+        connection.ranks[rank].pop_front();
         let (group, member) = connection.sending;
         if member + 1 < connection.plan.groups[group].count {
             connection.sending = (group, member + 1);
@@ -190,16 +267,18 @@ impl World {
             connection.sending = (group + 1, 0);
             connection.rest_until = now + self.random.below(connection.plan.rest + 1);
         }
-        if seq.0 as usize != message {
-            let text = format!("send {message} of {index} became message {}", seq.0);
-            self.fail(Class::Safety, text);
-        }
     }
 
-    /// What the receiving user does in one call: see what is done, open what comes next.
+    /// What the receiving user does in one call: see what is done, open what comes next, and take
+    /// what came ahead of its credit.
     pub(crate) fn progress_receiver(&mut self, index: usize) {
-        self.finish_receives(index);
-        self.start_receives(index);
+        while self.connections[index].copying.is_empty() {
+            self.finish_receives(index);
+            let is_given = self.start_receives(index) || self.take_eager(index);
+            if !is_given {
+                return;
+            }
+        }
     }
 
     fn finish_receives(&mut self, index: usize) {
@@ -236,24 +315,26 @@ impl World {
         }
     }
 
-    fn start_receives(&mut self, index: usize) {
-        let time = self.time();
+    /// True: a message that was taken from a slot has found its receive.
+    fn start_receives(&mut self, index: usize) -> bool {
+        let (time, now) = (self.time(), self.queue.now());
         loop {
             let connection = &mut self.connections[index];
             let Some(&group) = connection.plan.groups.get(connection.receiving) else {
-                return;
+                return false;
             };
             if connection.open_receives.len() >= connection.plan.depth {
-                return;
+                return false;
+            }
+            if connection.receive_rest_until > now {
+                let at = connection.receive_rest_until;
+                let side = Side::Receiver;
+                let connection = index;
+                self.wake_at(EndId { connection, side }, at);
+                return false;
             }
             let mut buffers = [0; 8];
-            let empty = ReceiveBuffer {
-                region: RegionId(0),
-                address: 0,
-                capacity: 0,
-                tag: 0,
-            };
-            let mut request = [empty; 8];
+            let mut request = [NOWHERE; 8];
             for member in 0..group.count {
                 let buffer = match connection.free_buffers.pop() {
                     Some(buffer) => buffer,
@@ -281,16 +362,22 @@ impl World {
                         buffers,
                     };
                     connection.open_receives.push_back(open);
+                    let rest = self.random.below(connection.plan.receive_rest + 1);
+                    connection.receive_rest_until = now + rest;
                     self.opened(index, group.first, &buffers[..group.count]);
+                    if self.give_eagers(index) > 0 {
+                        return true;
+                    }
                 }
                 Ok(None) => {
                     connection
                         .free_buffers
                         .extend_from_slice(&buffers[..group.count]);
-                    return;
+                    return false;
                 }
                 Err(error) => {
-                    return self.fail(Class::Safety, format!("post_recv of {index}: {error}"));
+                    self.fail(Class::Safety, format!("post_recv of {index}: {error}"));
+                    return false;
                 }
             }
         }
@@ -335,7 +422,11 @@ impl World {
         let drained = held
             .iter()
             .all(|held| self.nics.qps[held.qp].fenced_at.is_some());
-        if !drained || end.side == Side::Sender {
+        if end.side == Side::Sender {
+            return;
+        }
+        self.connections[end.connection].copying.clear();
+        if !drained {
             return;
         }
         let connection = &self.connections[end.connection];

@@ -8,12 +8,14 @@ use crate::check::{Class, Violation};
 use crate::connection::{Connection, Side};
 use crate::control::Control;
 use crate::coverage::Coverage;
+use crate::eager::EagerCounts;
 use crate::fabric::{Fabric, NicId, Topology};
 use crate::fault::{self, Fault, Kind};
 use crate::memory::{BufferId, Memory};
-use crate::nic::{Effect, NicEvent, Nics, QpId, State, Surroundings};
+use crate::nic::{Effect, NicEvent, Nics, QpId, Surroundings};
 use crate::queue::{MICROSECOND, Nanos, Queue, SECOND};
 use crate::random::Random;
+use crate::slot::Slots;
 
 /// When all faults end.
 const HEAL_AT: Nanos = 6 * SECOND;
@@ -64,6 +66,10 @@ pub enum Event {
     Destroy(QpId),
     /// A GPU looks at a buffer.
     Poll(BufferId),
+    /// The receiver goes on with a copy from a slot.
+    Copy(EndId),
+    /// An end hears about the NIC of a path.
+    Told(EndId, PathId, Hint),
     /// A host hears about its NIC.
     Hint {
         /// The NIC.
@@ -114,8 +120,8 @@ pub struct Host {
 pub struct Owner {
     /// The end.
     pub end: EndId,
-    /// The mailbox that the other end's small writes go to.
-    pub mailbox: usize,
+    /// What the other end's small writes go to: a mailbox at the sender, slots at the receiver.
+    pub memory: usize,
 }
 
 /// How a world is made.
@@ -149,6 +155,8 @@ pub struct World {
     pub(crate) control: Control,
     pub(crate) memory: Memory,
     pub(crate) mailboxes: Vec<crate::connection::Mailbox>,
+    pub(crate) slots: Vec<Slots>,
+    pub(crate) eager: EagerCounts,
     pub(crate) hosts: Vec<Host>,
     pub(crate) connections: Vec<Connection>,
     pub(crate) faults: Vec<Fault>,
@@ -177,6 +185,8 @@ pub struct Outcome {
     pub took: Nanos,
     /// Messages received.
     pub messages: u64,
+    /// What became of messages that went ahead of their credit.
+    pub eager: EagerCounts,
 }
 
 impl World {
@@ -211,6 +221,8 @@ impl World {
             control: Control::new(hosts),
             memory: Memory::default(),
             mailboxes: Vec::new(),
+            slots: Vec::new(),
+            eager: EagerCounts::default(),
             hosts: vec![
                 Host {
                     alive: true,
@@ -260,6 +272,7 @@ impl World {
         if self.violation.is_none() {
             self.check_the_end();
         }
+        self.count_lost();
         Outcome {
             violation: self.violation,
             coverage: self.coverage,
@@ -268,6 +281,7 @@ impl World {
             struck: self.struck,
             took: self.queue.now(),
             messages: self.connections.iter().map(|one| one.received as u64).sum(),
+            eager: self.eager,
         }
     }
 
@@ -284,10 +298,16 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) {
-        if !matches!(event, Event::Nic(_) | Event::Wake(_) | Event::Poll(_)) {
+    pub(crate) fn handle(&mut self, event: Event) {
+        if !matches!(
+            event,
+            Event::Nic(_) | Event::Wake(_) | Event::Poll(_) | Event::Copy(_)
+        ) {
             self.say(|| format!("{event:?}"));
         }
+        let Some(event) = self.defer(event) else {
+            return;
+        };
         match event {
             Event::Nic(event) => self.handle_nic(event),
             Event::Wake(end) => self.wake_now(end),
@@ -303,6 +323,8 @@ impl World {
                     self.fail(Class::Safety, text);
                 }
             }
+            Event::Copy(end) => self.copy(end),
+            Event::Told(end, path, hint) => self.told(end, path, hint),
             Event::Hint { nic, hint } => self.hint(nic, hint),
             Event::PeerGone(end) => self.peer_gone(end),
             Event::Strike(index) => self.strike(index),
@@ -337,10 +359,11 @@ impl World {
                 self.wake_owner(qp);
             }
             Effect::Mail(qp, offset, bytes, count) => {
-                let mailbox = self.owners[qp].mailbox;
+                let mailbox = self.owners[qp].memory;
                 self.mailboxes[mailbox].land(offset as usize, &bytes[..usize::from(count)]);
                 self.wake_owner(qp);
             }
+            Effect::Slot(packet) => self.land_eager(&packet),
         }
     }
 
@@ -387,6 +410,11 @@ impl World {
         for health in connection.healths(side) {
             self.coverage.record(kind, health);
         }
+        let is_eager = connection
+            .open_sends
+            .iter()
+            .any(|open| open.eager.is_some());
+        self.coverage.record_eager(kind, is_eager);
     }
 
     fn heal(&mut self) {
@@ -418,54 +446,5 @@ impl World {
                 self.fail(Class::Liveness, format!("connection {index}: {text}"));
             }
         }
-    }
-
-    /// A process dies: its queue pairs are silent, and its peers hear of it.
-    pub(crate) fn kill(&mut self, host: usize) {
-        self.hosts[host].alive = false;
-        for qp in 0..self.nics.qps.len() {
-            let end = self.owners[qp].end;
-            if self.connections[end.connection].host(end.side) == host {
-                self.nics.lose(qp, self.queue.now());
-            }
-        }
-        for connection in 0..self.connections.len() {
-            for side in [Side::Sender, Side::Receiver] {
-                if self.connections[connection].host(side) == host {
-                    self.connections[connection].excuse();
-                    let other = EndId {
-                        connection,
-                        side: side.other(),
-                    };
-                    let delay = self.random.magnitude(MICROSECOND, SECOND);
-                    self.queue.after(delay, Event::PeerGone(other));
-                }
-            }
-        }
-    }
-
-    /// A user aborts: all queue pairs of the end go to error, and when they are drained its memory
-    /// is deregistered.
-    pub(crate) fn abort(&mut self, connection: usize, at_sender: bool) {
-        let side = if at_sender {
-            Side::Sender
-        } else {
-            Side::Receiver
-        };
-        let end = EndId { connection, side };
-        let now = self.queue.now();
-        self.connections[connection].excuse();
-        for qp in 0..self.nics.qps.len() {
-            if self.owners[qp].end == end && self.nics.qps[qp].state == State::Ready {
-                self.nics.fail(qp, crate::nic::Status::Flushed, now);
-            }
-        }
-        self.close_memory(end);
-        let other = EndId {
-            connection,
-            side: side.other(),
-        };
-        let delay = self.random.magnitude(MICROSECOND, SECOND);
-        self.queue.after(delay, Event::PeerGone(other));
     }
 }

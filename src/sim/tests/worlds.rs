@@ -43,6 +43,10 @@ fn the_first_worlds_hold() {
     // A world in which nothing happens proves nothing.
     assert!(totals.struck > 2 * WORLDS && totals.recoveries > WORLDS);
     assert!(totals.messages > 150 * WORLDS);
+    let eager = totals.eager;
+    assert!(eager.before > 10 * WORLDS && eager.after > 5 * WORLDS);
+    assert!(eager.lost > 0 && eager.late > 0);
+    assert_eq!(totals.coverage.missing_eager(), []);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, WorkId};
+use crate::limits::SEND_DEPTH;
 use crate::paths::Condition;
 use crate::receiver::Receiver;
 use crate::recovery::Answer;
@@ -52,6 +53,10 @@ pub trait Half {
     fn handle_completion(&mut self, work: WorkId, ok: bool);
     /// How the work of a path stands.
     fn work(&self, path: PathId) -> Work;
+    /// Paths that the oldest message was posted on that is posted and not delivered, one bit each.
+    fn owing(&self) -> u16;
+    /// Whether no more work fits on the send queue of a path.
+    fn is_full(&self, path: PathId) -> bool;
     /// Uses the paths of a route from now on.
     fn use_route(&mut self, route: Route);
     /// Says everything again that the other end may have missed (PROTOCOL R15).
@@ -119,6 +124,14 @@ impl Half for Sender {
 
     fn work(&self, path: PathId) -> Work {
         self.work(path)
+    }
+
+    fn owing(&self) -> u16 {
+        self.owing()
+    }
+
+    fn is_full(&self, path: PathId) -> bool {
+        self.outstanding(path) >= SEND_DEPTH
     }
 
     fn use_route(&mut self, route: Route) {
@@ -204,6 +217,15 @@ impl Half for Receiver {
 
     fn work(&self, path: PathId) -> Work {
         self.work(path)
+    }
+
+    /// Nobody owes the receiver an answer: the sender may have nothing to send.
+    fn owing(&self) -> u16 {
+        0
+    }
+
+    fn is_full(&self, path: PathId) -> bool {
+        self.outstanding(path) >= SEND_DEPTH
     }
 
     fn use_route(&mut self, route: Route) {

@@ -132,6 +132,8 @@ pub(super) struct PathState {
     pub(super) progress: u64,
     pub(super) progressed: Time,
     pub(super) patience_ns: u64,
+    /// Suspicions in a row that the own probe cleared without progress.
+    pub(super) vain: u8,
 }
 
 impl PathState {
@@ -184,6 +186,7 @@ impl PathState {
             progress: 0,
             progressed: now,
             patience_ns: config.stall_ns,
+            vain: 0,
         }
     }
 

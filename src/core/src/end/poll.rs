@@ -139,7 +139,10 @@ impl<H: Half> End<H> {
             let open = probe.filter(|probe| probe.result.is_none())?;
             Some(open.deadline)
         };
-        let watched = is_busy && state.health.is_in_service();
+        // The receiver may wait for a word to arrive when no request is left.
+        let is_waiting =
+            is_busy || self.half.is_full(id) || (!H::IS_SENDER && self.half.work(id).is_waiting);
+        let watched = is_waiting && state.health.is_in_service();
         [
             deadline,
             self.quarantine_end(id),

@@ -258,7 +258,7 @@ impl<H: Half> End<H> {
             state.ready_due = true;
             (state.own_probe, state.pair_probe) = (None, None);
             (state.served, state.attempts, state.is_trusted) = (Some(now), 0, false);
-            (state.progressed, state.patience_ns) = (now, stall_ns);
+            (state.progressed, state.patience_ns, state.vain) = (now, stall_ns, 0);
         }
         self.reroute(now);
         self.half.resend();

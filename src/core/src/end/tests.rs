@@ -2,6 +2,8 @@
 
 extern crate std;
 
+mod vain;
+
 use super::{Action, End, EndConfig, Evidence, Failure, ProbeKind, ReceiveEnd, Routing, SendEnd};
 use crate::health::Health;
 use crate::ids::{Generation, PathId, RegionId};
@@ -53,8 +55,12 @@ fn receive_end(paths: usize) -> ReceiveEnd {
     end
 }
 
-/// Posts one message of `bytes` on the primary path.
+/// Posts one message on the primary path.
 fn post(end: &mut SendEnd) {
+    post_on(end, PATH);
+}
+
+fn post_on(end: &mut SendEnd, path: PathId) {
     let half = end.half_mut();
     let (_, seq) = half.expected_credit().expect("room");
     let credit = Credit {
@@ -72,7 +78,7 @@ fn post(end: &mut SendEnd) {
     );
     let submitted = half.submit_send(Time::ZERO, (RegionId(0), 0), 10, 0);
     assert_eq!(submitted, Ok(Some(seq)));
-    half.poll_transmit(PATH).expect("posted");
+    half.poll_transmit(path).expect("posted");
 }
 
 fn actions<H: super::Half>(end: &mut End<H>, ms: u64) -> Vec<Action> {

@@ -6,6 +6,7 @@
 //! | own probe | NIC pair | verdict |
 //! |---|---|---|
 //! | passes, or work progresses | any | transient |
+//! | passes again and again without progress | any | the queue pair: completions were lost |
 //! | fails | passes | the queue pair: end it, make another between the same NICs |
 //! | fails | fails | the NICs: leave them, if another path's NICs can talk and not too often |
 
@@ -17,6 +18,9 @@ use crate::time::Time;
 
 /// Longest pause between two suspicions of a path that always clears, in stall times.
 const PATIENCE_MAX: u64 = 8;
+/// Times that the own probe of a path passes without progress, each with a request to say all
+/// again: then the other end has not heard of what has arrived there.
+const VAIN_MAX: u8 = 4;
 
 impl<H: Half> End<H> {
     /// Looks whether the work of a path that is in service gets on (PROTOCOL R60).
@@ -27,14 +31,16 @@ impl<H: Half> End<H> {
         }
         let rate_min = self.config.rate_min.max(1);
         let stall_ns = self.config.stall_ns;
-        let work = self.half.work(id);
+        let mut work = self.half.work(id);
+        // Other work may wait for room.
+        work.is_waiting |= self.half.is_full(id);
         let Some(state) = self.state(id).filter(|state| state.health.is_in_service()) else {
             return;
         };
         let was_waiting = core::mem::replace(&mut state.is_waiting, work.is_waiting);
         if work.progress != state.progress || !was_waiting || !work.is_waiting {
             (state.progress, state.progressed) = (work.progress, now);
-            state.patience_ns = stall_ns;
+            (state.patience_ns, state.vain) = (stall_ns, 0);
             if state.health == Health::Suspect && work.is_waiting {
                 self.step(now, id, Event::Progress);
             }
@@ -121,13 +127,9 @@ impl<H: Half> End<H> {
         let pair = state.pair_probe.map(|probe| probe.verdict(now));
         match (state.health, own, pair) {
             (Health::Probation, Some(Some(passed)), _) => self.prove(now, id, passed),
-            (Health::Suspect, Some(Some(true)), _) => self.step(now, id, Event::Progress),
+            (Health::Suspect, Some(Some(true)), _) => self.count_vain(now, id),
             (Health::Suspect, Some(Some(false)), Some(Some(true))) => {
-                self.statistics.queue_pair_faults += 1;
-                if let Some(state) = self.state(id) {
-                    state.is_trusted = true;
-                }
-                self.step(now, id, Event::Condemned);
+                self.blame_queue_pair(now, id);
             }
             (Health::Suspect, Some(Some(false)), Some(Some(false)) | None) => self.evict(now, id),
             (Health::Active, _, Some(Some(_))) => {
@@ -136,6 +138,34 @@ impl<H: Half> End<H> {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn blame_queue_pair(&mut self, now: Time, id: PathId) {
+        self.statistics.queue_pair_faults += 1;
+        if let Some(state) = self.state(id) {
+            state.is_trusted = true;
+        }
+        self.step(now, id, Event::Condemned);
+    }
+
+    /// The own probe has passed, and with it all work before it. A send queue that is full all the
+    /// same, or a message that does not become delivered, shows that completions were lost: only
+    /// a fence finds out what has arrived.
+    fn count_vain(&mut self, now: Time, id: PathId) {
+        if let Some(state) = self.state(id) {
+            state.vain = state.vain.saturating_add(1);
+        }
+        let owing = self.half.owing();
+        let is_vain = |other: PathId| {
+            owing >> other.index() & 1 == 0
+                || self.paths[other.index()].is_some_and(|state| state.vain >= VAIN_MAX)
+        };
+        let is_owing = owing >> id.index() & 1 == 1;
+        if self.half.is_full(id) || (is_owing && self.ids().all(is_vain)) {
+            self.blame_queue_pair(now, id);
+        } else {
+            self.step(now, id, Event::Progress);
         }
     }
 

@@ -9,7 +9,7 @@ use super::Sender;
 use super::values::{EagerWrite, Match, SendStatus};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkKind};
-use crate::limits::{EAGER_BYTES_MAX, EAGER_SLOTS};
+use crate::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, PATHS_MAX};
 use crate::recovery::Answer;
 use crate::route::Route;
 use crate::segment::Cut;
@@ -48,31 +48,38 @@ enum Fate {
 pub(super) struct Eagers {
     slots: [Option<Eager>; EAGER_SLOTS],
     home: Option<(PathId, Generation)>,
-    /// Numbers used in this generation.
-    count: u64,
+    /// Numbers used in the last generation of each path that carried any: the sends may come back
+    /// to it.
+    counts: [Option<(Generation, u64)>; PATHS_MAX],
 }
 
 impl Eagers {
     /// Takes the next number in a generation. `None`: its slot is in use, or others are still open
     /// that went over another one.
     fn next(&mut self, home: (PathId, Generation)) -> Option<u64> {
-        if self.home != Some(home) {
-            if self.slots.iter().any(Option::is_some) {
-                return None;
-            }
-            (self.home, self.count) = (Some(home), 0);
+        if self.home != Some(home) && self.slots.iter().any(Option::is_some) {
+            return None;
         }
-        let number = self.count + 1;
+        let number = self.count(home) + 1;
         if self.slots[eager_slot(number)].is_some() {
             return None;
         }
-        self.count = number;
+        let (path, generation) = home;
+        self.home = Some(home);
+        self.counts[path.index()] = Some((generation, number));
         Some(number)
+    }
+
+    /// Numbers used in a generation.
+    fn count(&self, (path, generation): (PathId, Generation)) -> u64 {
+        let last = self.counts[path.index()].filter(|(of, _)| *of == generation);
+        last.map_or(0, |(_, count)| count)
     }
 
     /// Those whose credit is not here yet, in the order of sending, with their slots.
     pub(super) fn unbound(&self) -> impl Iterator<Item = (usize, &Eager)> {
-        let oldest_first = (1..=EAGER_SLOTS as u64).map(|age| eager_slot(self.count + age));
+        let count = self.home.map_or(0, |home| self.count(home));
+        let oldest_first = (1..=EAGER_SLOTS as u64).map(move |age| eager_slot(count + age));
         oldest_first.filter_map(|slot| {
             let eager = self.slots[slot].as_ref()?;
             let is_unbound = eager.seq.is_none() && eager.fate != Fate::Confirmed;

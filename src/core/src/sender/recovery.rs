@@ -224,6 +224,15 @@ impl Sender {
         work
     }
 
+    /// Paths that the oldest message was posted on that is posted and not delivered, one bit each.
+    pub(crate) fn owing(&self) -> u16 {
+        if self.delivered < self.posted {
+            self.messages.get(self.delivered).held
+        } else {
+            0
+        }
+    }
+
     /// Whether a send waits for a generation of `path` that is over and not settled: for its fence,
     /// or for the answer that says what to post again.
     pub fn is_waiting_for_fence(&self, path: PathId) -> bool {

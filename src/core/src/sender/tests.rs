@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod ahead;
 mod recovery;
 
 use super::{Match, SendStatus, Sender, SenderConfig, Truncation};
