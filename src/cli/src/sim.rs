@@ -44,7 +44,7 @@ pub struct SimArgs {
 
 fn parse_bug(name: &str) -> Result<Bug, String> {
     Bug::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Bug::ALL.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = Bug::all().map(|(name, _)| name).collect();
         format!("no such bug; there are {}", names.join(", "))
     })
 }
@@ -113,7 +113,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
         }
     };
     println!("world {seed} failed: {text}");
-    let plant = Bug::ALL.iter().find(|(_, known)| Some(*known) == bug);
+    let plant = Bug::all().find(|(_, known)| Some(*known) == bug);
     let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
     println!("r2ccl sim --seed {seed}{plant}");
     Ok(ExitCode::from(failure.exit_code()))

@@ -5,6 +5,7 @@ use super::values::EagerCopy;
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES, EAGER_SLOTS, PATHS_MAX};
+use crate::planted::{Bug, planted};
 use crate::recovery::EagerReport;
 use crate::wire::eager::{EagerHead, eager_slot};
 
@@ -35,7 +36,8 @@ impl Eagers {
     /// Whatever lies in the slots of a generation that is over counts no more (PROTOCOL R42).
     pub(super) fn end(&mut self, path: PathId) {
         for slot in &mut self.slots {
-            *slot = slot.filter(|eager| eager.path != path);
+            let outlives = planted(Bug::SlotOutlives);
+            *slot = slot.filter(|eager| eager.path != path || outlives);
         }
     }
 
@@ -46,7 +48,8 @@ impl Eagers {
 
     /// First of the matched messages whose credits the sender may not know.
     pub(super) fn held(&self) -> Option<Seq> {
-        self.held.map(|(first, _)| first)
+        let held = self.held.filter(|_| !planted(Bug::EarlyCreditIsDropped));
+        held.map(|(first, _)| first)
     }
 }
 
@@ -94,7 +97,14 @@ impl Receiver {
     pub fn poll_eager(&mut self) -> Option<EagerCopy> {
         let waiting = self.eagers.slots.iter().flatten();
         let fitting = waiting.filter_map(|eager| Some((*eager, self.receive_of(&eager.head)?)));
-        let (Eager { path, head }, seq) = fitting.min_by_key(|(eager, _)| eager.head.number)?;
+        let (Eager { path, head }, seq) = fitting.min_by_key(|(eager, _)| {
+            let number = eager.head.number;
+            if planted(Bug::LatestGoesFirst) {
+                u64::MAX - number
+            } else {
+                number
+            }
+        })?;
         let slot = eager_slot(head.number);
         let message = self.messages.get_mut(seq);
         let bytes = head.bytes.min(message.credit.capacity);
@@ -118,7 +128,10 @@ impl Receiver {
     }
 
     fn receive_of(&self, head: &EagerHead) -> Option<Seq> {
-        let first = head.frontier.max(self.oldest);
+        let mut first = head.frontier.max(self.oldest);
+        if planted(Bug::BeforeFrontier) {
+            first = self.oldest;
+        }
         (first.0..self.opened.0).map(Seq).find(|seq| {
             let message = self.messages.get(*seq);
             message.credit.tag == head.tag && message.arrived() == 0
