@@ -25,6 +25,8 @@ pub(super) struct Eagers {
     reports: [EagerReport; PATHS_MAX],
     /// First and last of the matched messages whose credits the sender may not know.
     held: Option<(Seq, Seq)>,
+    /// Messages whose credits the sender is known to have: so many of the first.
+    known: u64,
 }
 
 impl Eagers {
@@ -112,8 +114,11 @@ impl Receiver {
         let (region, address) = (message.credit.region, message.credit.address);
         self.eagers.slots[slot] = None;
         self.eagers.reports[path.index()].matched |= 1 << slot;
-        let held = self.eagers.held.unwrap_or((seq, seq));
-        self.eagers.held = Some((held.0.min(seq), held.1.max(seq)));
+        // What came later may have told already that the sender has the credit.
+        if seq.0 >= self.eagers.known {
+            let held = self.eagers.held.unwrap_or((seq, seq));
+            self.eagers.held = Some((held.0.min(seq), held.1.max(seq)));
+        }
         self.statistics.eager_receives += 1;
         self.advance_delivered();
         Some(EagerCopy {
@@ -140,6 +145,7 @@ impl Receiver {
 
     /// The sender has taken all credits up to that of `seq`.
     pub(super) fn note_credited(&mut self, seq: Seq) {
+        self.eagers.known = self.eagers.known.max(seq.0 + 1);
         if let Some((first, last)) = self.eagers.held.filter(|(first, _)| *first <= seq) {
             let is_some_left = seq < last;
             self.eagers.held = is_some_left.then(|| (seq.plus(1).max(first), last));
