@@ -16,8 +16,8 @@
 //! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs` |
 //! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
-//! | faults | `fault.rs`, `inject.rs` |
-//! | what must hold | `check.rs`, `memory.rs` |
+//! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `character.rs` |
+//! | what must hold | `check.rs`, `memory.rs`, `rules.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | two paths, two messages, two faults: all of it | `small.rs` |
 //!
@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod bug;
+mod character;
 mod check;
 mod connection;
 mod control;
@@ -44,6 +45,7 @@ mod ports;
 mod queue;
 mod queue_pair;
 mod random;
+mod rules;
 mod setup;
 mod slot;
 mod small;

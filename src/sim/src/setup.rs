@@ -16,11 +16,14 @@ use crate::world::{EndId, World};
 impl World {
     /// Makes connection `index` between two different hosts of `nics` NICs.
     pub(crate) fn connect(&mut self, index: usize, nics: usize) {
-        let plan = if self.is_small {
+        let mut plan = if self.is_small {
             Plan::small()
         } else {
             Plan::new(index, &mut Random::new(self.seed, 10 + index as u64))
         };
+        if self.character.is_long && index == 0 {
+            plan.prolong(index, &mut Random::new(self.seed, 20));
+        }
         let sender = self.random.index(self.hosts.len());
         let step = 1 + self.random.index(self.hosts.len() - 1);
         let hosts = [sender, (sender + step) % self.hosts.len()];
@@ -37,7 +40,7 @@ impl World {
             receiver,
             paths,
             ends: [EndState::default(), EndState::default()],
-            postings: Postings::new(plan.messages.len()),
+            postings: Postings::new(plan.messages.len(), config.is_fence_strict),
             ranks: plan.ranks(),
             plan,
             sending: (0, 0),
@@ -57,6 +60,7 @@ impl World {
             received: 0,
             sent: 0,
             is_excused: false,
+            deserted: None,
             is_starved: false,
         });
         for path in (0..count).filter(|&path| !roles[path].is_standby) {
@@ -131,6 +135,7 @@ impl World {
                 usual.quarantine_ns
             },
             is_fence_strict: self.random.percent(10) && !no_quarantine,
+            evictions_max: self.character.evictions_max,
             ..usual
         }
     }
