@@ -169,6 +169,27 @@ fn exported(product: &Path) -> Vec<String> {
     names.lines().map(str::to_owned).collect()
 }
 
+/// The simulator's core has a switch for deliberate bugs. Cargo builds plugin and command together,
+/// and must not mix them up.
+#[test]
+fn no_bug_is_planted_in_the_plugin() {
+    let has_switch = |product: &Path| {
+        let output = Command::new("nm").arg(product).output().expect("nm runs");
+        let names = String::from_utf8_lossy(&output.stdout);
+        names.lines().any(|line| line.contains("7planted7PLANTED"))
+    };
+    let library = plugin::path();
+    let command = library.with_file_name("r2ccl");
+    assert!(
+        has_switch(&command),
+        "{command:?} has no switch: this test would not see one"
+    );
+    assert!(
+        !has_switch(&library),
+        "{library:?} can be told to break the protocol"
+    );
+}
+
 #[test]
 fn the_command_is_no_plugin() {
     let is_plugin = |name: &String| name.starts_with("nccl");
