@@ -8,11 +8,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each crate of ours with the crates of ours that it may use. Arrows point inwards.
-const EDGES: [(&str, &[&str]); 7] = [
+const EDGES: [(&str, &[&str]); 8] = [
     ("r2ccl-abi", &[]),
     ("r2ccl-core", &[]),
     ("r2ccl-fabric", &["r2ccl-core"]),
-    ("r2ccl-sim", &["r2ccl-core"]),
+    // The core once more, with bugs for the simulator to find: nothing that ships may use it.
+    ("r2ccl-core-planted", &[]),
+    ("r2ccl-sim", &["r2ccl-core-planted"]),
     ("r2ccl", &["r2ccl-fabric", "r2ccl-core", "r2ccl-abi"]),
     ("r2ccl-cli", &["r2ccl", "r2ccl-sim", "r2ccl-abi"]),
     // Sees the product from outside: the `.so` and the command, not the crate behind them.
@@ -165,6 +167,27 @@ fn exported(product: &Path) -> Vec<String> {
     assert!(output.status.success(), "nm {product:?}: {complaint}");
     let names = String::from_utf8_lossy(&output.stdout);
     names.lines().map(str::to_owned).collect()
+}
+
+/// The simulator's core has a switch for deliberate bugs. Cargo builds plugin and command together,
+/// and must not mix them up.
+#[test]
+fn no_bug_is_planted_in_the_plugin() {
+    let has_switch = |product: &Path| {
+        let output = Command::new("nm").arg(product).output().expect("nm runs");
+        let names = String::from_utf8_lossy(&output.stdout);
+        names.lines().any(|line| line.contains("7planted7PLANTED"))
+    };
+    let library = plugin::path();
+    let command = library.with_file_name("r2ccl");
+    assert!(
+        has_switch(&command),
+        "{command:?} has no switch: this test would not see one"
+    );
+    assert!(
+        !has_switch(&library),
+        "{library:?} can be told to break the protocol"
+    );
 }
 
 #[test]

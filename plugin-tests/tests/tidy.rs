@@ -524,3 +524,60 @@ fn protocol_rules_and_code_agree() {
          code keeps it, as `PROTOCOL R7`.",
     );
 }
+
+/// Rules that `src/core` keeps.
+fn is_rule_of_core(rule: u32) -> bool {
+    matches!(rule, 1..=18 | 40..=43 | 50..=62)
+}
+
+/// Names in quotes in the lists of deliberate bugs, with the rules that the comment above cites.
+fn planted_bugs() -> BTreeMap<String, Vec<u32>> {
+    let mut bugs = BTreeMap::new();
+    let path = root().join("src/core/src/planted.rs");
+    let text = std::fs::read_to_string(path).expect("the deliberate bugs of the core");
+    let mut rules = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("///") {
+            rules.extend(cited_rules(line));
+        } else if let Some((_, name)) = line.split_once(" = \"").filter(|_| !rules.is_empty()) {
+            let name = name.trim_end_matches("\",").to_owned();
+            bugs.insert(name, core::mem::take(&mut rules));
+        } else {
+            rules.clear();
+        }
+    }
+    bugs
+}
+
+/// Whoever writes a rule shows that its absence is noticed.
+#[test]
+fn each_rule_of_the_core_is_on_trial() {
+    let text = std::fs::read_to_string(root().join("docs/PROTOCOL.md")).expect("docs/PROTOCOL.md");
+    let heads = text.lines().filter_map(|line| line.strip_prefix("**"));
+    let rules = heads.filter_map(|line| rule_numbers(line.split_whitespace().next()?).pop());
+    let rules: BTreeSet<u32> = rules.filter(|rule| is_rule_of_core(*rule)).collect();
+    assert!(rules.len() > 30, "only {} rules of the core", rules.len());
+    let bugs = planted_bugs();
+    let tried: BTreeSet<u32> = bugs.values().flatten().copied().collect();
+    let mut findings = Findings::default();
+    let file = "docs/PROTOCOL.md";
+    for rule in &rules {
+        if !tried.contains(rule) {
+            findings.add(file, 1, format!("R{rule} has no deliberate bug"));
+        }
+    }
+    let (_, table) = text.split_once("## Rules on trial").expect("the table");
+    for (name, rules) in &bugs {
+        let row = table
+            .lines()
+            .find(|line| line.contains(&format!("| `{name}` |")));
+        let listed = row.and_then(|row| rule_numbers(row.split('|').nth(1)?).pop());
+        if listed.is_none_or(|rule| !rules.contains(&rule)) {
+            findings.add(file, 1, format!("{name}: the table says {listed:?}"));
+        }
+    }
+    findings.assert_none(
+        "Each rule that the core keeps has a deliberate bug in src/core/src/planted.rs that leaves \
+         it out and cites it, and a line in the table \"Rules on trial\": tests find the bug.",
+    );
+}

@@ -53,7 +53,7 @@ pub struct SimArgs {
 
 fn parse_bug(name: &str) -> Result<Bug, String> {
     Bug::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Bug::ALL.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = Bug::all().map(|(name, _)| name).collect();
         format!("no such bug; there are {}", names.join(", "))
     })
 }
@@ -126,7 +126,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     };
     println!("world {seed} failed: {}", say(&failure));
-    let plant = Bug::ALL.iter().find(|(_, known)| Some(*known) == bug);
+    let plant = Bug::all().find(|(_, known)| Some(*known) == bug);
     let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
     println!("r2ccl sim --seed {seed}{plant}");
     Ok(ExitCode::from(failure.exit_code()))

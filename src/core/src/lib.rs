@@ -29,6 +29,10 @@ pub mod health;
 pub mod ids;
 pub mod limits;
 pub mod paths;
+#[cfg(not(feature = "planted"))]
+mod planted;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod receiver;
 pub mod recovery;
 pub mod route;

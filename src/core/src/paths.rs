@@ -3,6 +3,7 @@
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq, WorkId, WorkKind};
 use crate::limits::{PATHS_MAX, SEND_DEPTH, SIGNAL_EVERY};
+use crate::planted::{Bug, planted};
 
 /// What may be done with a generation of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,8 @@ impl Path {
 
     /// Whether the path may post now: alive, with room on its send queue (PROTOCOL R14).
     pub(crate) fn can_post(&self) -> bool {
-        self.condition == Condition::Live && self.outstanding() < SEND_DEPTH
+        let has_room = self.outstanding() < SEND_DEPTH || planted(Bug::QueueHasNoEnd);
+        self.condition == Condition::Live && has_room
     }
 
     /// Counts one work request as posted and names it. The flag says whether to signal it:
@@ -97,7 +99,11 @@ impl Path {
     fn complete(&mut self, work: WorkId) {
         let age = work.age(self.posted);
         if age < u64::from(self.outstanding()) {
-            self.completed = self.posted - age;
+            self.completed = if planted(Bug::CompletionsCountOne) {
+                self.completed + 1
+            } else {
+                self.posted - age
+            };
         }
     }
 }

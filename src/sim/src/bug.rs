@@ -1,6 +1,9 @@
 //! Deliberate bugs: each breaks a rule, and the checkers must find it.
 
-/// One deliberate bug in what stands around the core, or in what the two ends tell each other.
+use r2ccl_core::planted;
+
+/// One deliberate bug: in what stands around the core, in what the two ends tell each other, or in
+/// the core itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A helper says that a queue pair is drained without having touched it.
@@ -47,11 +50,13 @@ pub enum Bug {
     SlotIsReused,
     /// The sender copies all messages ahead of their credits to one place.
     StagingIsShared,
+    /// One inside the core.
+    Core(planted::Bug),
 }
 
 impl Bug {
-    /// All of them, with the names by which people call them.
-    pub const ALL: [(&'static str, Self); 22] = [
+    /// Those outside the core, with the names by which people call them.
+    const AROUND: [(&'static str, Self); 22] = [
         ("fence-is-a-lie", Self::FenceIsALie),
         ("target-fence-is-a-lie", Self::TargetFenceIsALie),
         ("bus-is-forgotten", Self::BusIsForgotten),
@@ -76,9 +81,25 @@ impl Bug {
         ("staging-is-shared", Self::StagingIsShared),
     ];
 
+    /// All of them, with their names.
+    pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        let core = planted::Bug::ALL.iter().copied();
+        let core = core.map(|(name, bug)| (name, Self::Core(bug)));
+        Self::AROUND.into_iter().chain(core)
+    }
+
     /// The bug of a name.
     pub fn named(name: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|(_, bug)| *bug)
+        let found = Self::all().find(|(known, _)| *known == name);
+        found.map(|(_, bug)| bug)
+    }
+
+    /// What that means for the core. The switch is one for the whole process: worlds that happen
+    /// at the same time must agree on it.
+    pub(crate) fn plant(bug: Option<Self>) {
+        planted::plant(match bug {
+            Some(Self::Core(bug)) => Some(bug),
+            _ => None,
+        });
     }
 }

@@ -44,14 +44,17 @@ pub struct Postings {
     messages: Vec<Vec<Posting>>,
     /// Messages that the receiver has taken from a slot.
     taken: Vec<bool>,
+    /// Only the target's fence counts.
+    is_strict: bool,
 }
 
 impl Postings {
     /// Nothing was posted yet of `messages` messages.
-    pub fn new(messages: usize) -> Self {
+    pub fn new(messages: usize, is_strict: bool) -> Self {
         Self {
             messages: vec![Vec::new(); messages],
             taken: vec![false; messages],
+            is_strict,
         }
     }
 
@@ -79,7 +82,7 @@ impl Postings {
         (message, segment): (usize, u8),
         qp: QpId,
     ) -> Result<(), (Class, String)> {
-        let Some(list) = self.messages.get_mut(message) else {
+        let Some(list) = self.messages.get(message) else {
             return Err((
                 Class::Safety,
                 format!("message {message} was never planned"),
@@ -97,7 +100,7 @@ impl Postings {
                 let text = format!("segment {segment} of {message} twice on queue pair {qp}");
                 return Err((Class::Safety, text));
             }
-            if !is_fenced(nics, now, other) {
+            if !self.is_fenced(nics, now, other) {
                 let text = format!(
                     "segment {segment} of message {message} was posted on queue pair {qp} while \
                      it was unfenced on {other}"
@@ -110,7 +113,7 @@ impl Postings {
             return Err((Class::Liveness, text));
         }
         let ordinal = nics.qps[qp].next_ordinal();
-        list.push(Posting {
+        self.messages[message].push(Posting {
             segment,
             qp,
             ordinal,
@@ -128,15 +131,22 @@ impl Postings {
     }
 
     /// A message was reported done at one end: no queue pair that held a segment of it and has not
-    /// delivered that may still do so.
-    pub fn done(&self, nics: &Nics, now: Nanos, message: usize) -> Result<(), String> {
+    /// delivered that may still do so, and none whose generation `is_over` may still read it.
+    pub fn done(
+        &self,
+        nics: &Nics,
+        now: Nanos,
+        message: usize,
+        is_over: impl Fn(QpId) -> bool,
+    ) -> Result<(), String> {
         for posting in self.messages.get(message).into_iter().flatten() {
             let &Posting {
                 segment,
                 qp,
                 ordinal,
             } = posting;
-            if !nics.has_accepted(qp, ordinal) && !is_fenced(nics, now, qp) {
+            let is_at_rest = nics.has_accepted(qp, ordinal) && !is_over(qp);
+            if !is_at_rest && !self.is_fenced(nics, now, qp) {
                 return Err(format!(
                     "message {message} was reported done while segment {segment} was unfenced on \
                      queue pair {qp}"
@@ -145,15 +155,15 @@ impl Postings {
         }
         Ok(())
     }
-}
 
-/// Whether no write that was posted on a queue pair can land any more: its target is in error and
-/// drained, or it is itself and a quarantine has passed.
-pub fn is_fenced(nics: &Nics, now: Nanos, qp: QpId) -> bool {
-    let source = &nics.qps[qp];
-    let at_target = source
-        .peer
-        .is_none_or(|peer| nics.qps[peer].fenced_at.is_some());
-    let at_source = source.fenced_at.is_some_and(|at| now >= at + QUARANTINE);
-    at_target || at_source
+    /// Whether no write that was posted on a queue pair can land any more: its target is in error
+    /// and drained, or it is itself and a quarantine has passed.
+    fn is_fenced(&self, nics: &Nics, now: Nanos, qp: QpId) -> bool {
+        let source = &nics.qps[qp];
+        let at_target = source
+            .peer
+            .is_none_or(|peer| nics.qps[peer].fenced_at.is_some());
+        let at_source = source.fenced_at.is_some_and(|at| now >= at + QUARANTINE);
+        at_target || (at_source && !self.is_strict)
+    }
 }

@@ -13,6 +13,7 @@ use crate::nic::QpId;
 use crate::plan::{Plan, RANKS};
 use crate::ports::{ReceiveEnd, SendEnd};
 use crate::queue::Nanos;
+use crate::rules::Seen;
 use crate::slot::Slot;
 use crate::world::Event;
 
@@ -102,6 +103,8 @@ pub struct Held {
     pub remote: u64,
     /// The core waits for its fence.
     pub fence_wanted: bool,
+    /// A probe on it has passed.
+    pub is_proved: bool,
     /// Messages that were taken from its slots.
     pub taken: u64,
 }
@@ -135,6 +138,8 @@ pub struct EndState {
     pub wake: Option<Nanos>,
     /// When its core wants to be told the time.
     pub timeout: Option<Nanos>,
+    /// What it had been through when it was looked at last.
+    pub seen: Seen,
     /// Queue pairs that are not destroyed.
     pub held: Vec<Held>,
     /// Its requests have failed, and why.
@@ -196,6 +201,8 @@ pub struct Connection {
     pub sent: usize,
     /// It may end in an error, or not at all: a process was killed or a user aborted.
     pub is_excused: bool,
+    /// The end whose peer is gone without a word.
+    pub deserted: Option<Side>,
     /// The receiver posts no receives on its queue pairs.
     pub is_starved: bool,
 }
@@ -225,7 +232,8 @@ impl Connection {
 
     /// All messages are through, and all paths are in service at both ends.
     pub fn is_finished(&self) -> bool {
-        self.is_excused || (self.is_through() && self.is_back())
+        let is_at_rest = self.is_through() && self.is_back();
+        (self.is_excused || is_at_rest) && !self.must_fail()
     }
 
     /// All messages are received and reported sent.

@@ -67,6 +67,7 @@ impl World {
         }
         self.perform_actions(end);
         self.post_writes(end);
+        self.check_rules(end);
         self.schedule(end);
     }
 
@@ -122,6 +123,7 @@ impl World {
                 if let Some(work) = WorkId::from_raw(work) {
                     self.connections[end.connection].handle_completion(end.side, now, work, ok);
                 } else {
+                    self.prove(end, held.qp, ok);
                     self.probed(end, (path, generation), (work - PROBE_ID) as u32, ok);
                 }
                 if !ok {
@@ -235,6 +237,14 @@ impl World {
         self.with_nics(|nics, around| nics.post(held.qp, work, around));
     }
 
+    /// A probe on a queue pair has come back.
+    fn prove(&mut self, end: EndId, qp: QpId, ok: bool) {
+        let held = &mut self.state(end).held;
+        if let Some(held) = held.iter_mut().find(|held| held.qp == qp) {
+            held.is_proved |= ok;
+        }
+    }
+
     /// A probe has come back.
     pub(crate) fn probed(&mut self, end: EndId, of: (PathId, Generation), id: u32, ok: bool) {
         let time = self.time();
@@ -254,6 +264,9 @@ impl World {
                         let Some(write) = sender.poll_transmit(path) else {
                             break;
                         };
+                        if self.is_refused(end, &write) {
+                            break;
+                        }
                         self.post_segment(end, &write);
                     }
                 }
@@ -290,7 +303,7 @@ impl World {
             signaled: write.signaled,
             body,
         };
-        self.with_nics(|nics, around| nics.post(held.qp, work, around));
+        self.post_work(end, held, work);
     }
 
     fn post_line(&mut self, end: EndId, write: &ReceiverWrite) {
@@ -322,7 +335,7 @@ impl World {
             signaled: write.signaled,
             body,
         };
-        self.with_nics(|nics, around| nics.post(held.qp, work, around));
+        self.post_work(end, held, work);
     }
 
     /// A host hears about its NIC and tells all ends that use it.

@@ -180,7 +180,14 @@ impl World {
             signaled: write.signaled,
             body,
         };
-        self.with_nics(|nics, around| nics.post(held.qp, work, around));
+        self.post_work(
+            EndId {
+                connection: index,
+                side: Side::Sender,
+            },
+            held,
+            work,
+        );
     }
 
     /// A part of a message lands in a slot.

@@ -113,6 +113,7 @@ impl World {
             qp,
             remote: 0,
             fence_wanted: false,
+            is_proved: false,
             taken: 0,
         };
         self.state(end).held.push(held);

@@ -341,6 +341,12 @@ impl World {
                         connection,
                         side: side.other(),
                     };
+                    if self.character.is_silent {
+                        let there = self.connections[connection].host(other.side);
+                        let is_alive = self.hosts[there].alive;
+                        self.connections[connection].deserted = is_alive.then_some(other.side);
+                        continue;
+                    }
                     let delay = self.random.magnitude(MICROSECOND, SECOND);
                     self.queue.after(delay, Event::PeerGone(other));
                 }

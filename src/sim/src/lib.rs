@@ -16,8 +16,8 @@
 //! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs` |
 //! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
-//! | faults | `fault.rs`, `inject.rs` |
-//! | what must hold | `check.rs`, `memory.rs` |
+//! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `character.rs` |
+//! | what must hold | `check.rs`, `memory.rs`, `rules.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | scenarios by name instead of chance | `scenario/` |
 //! | two paths, two messages, two faults: all of it | `small.rs` |
@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod bug;
+mod character;
 mod check;
 mod connection;
 mod control;
@@ -45,6 +46,7 @@ mod ports;
 mod queue;
 mod queue_pair;
 mod random;
+mod rules;
 mod scenario;
 mod setup;
 mod slot;

@@ -182,6 +182,12 @@ pub struct Qp {
 }
 
 impl Qp {
+    /// Work requests of the core that the other NIC has not acknowledged.
+    pub fn unanswered(&self) -> usize {
+        let own = self.sends.iter();
+        own.filter(|(_, work)| work.body != Body::Probe).count()
+    }
+
     /// Place of the next work request.
     pub fn next_ordinal(&self) -> u64 {
         self.next_ordinal

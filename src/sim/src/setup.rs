@@ -31,11 +31,14 @@ pub struct Line {
 impl World {
     /// Makes connection `index` between two different hosts of `nics` NICs.
     pub(crate) fn connect(&mut self, index: usize, nics: usize) {
-        let plan = if self.is_small {
+        let mut plan = if self.is_small {
             Plan::small()
         } else {
             Plan::new(index, &mut Random::new(self.seed, 10 + index as u64))
         };
+        if self.character.is_long && index == 0 {
+            plan.prolong(index, &mut Random::new(self.seed, 20));
+        }
         let sender = self.random.index(self.hosts.len());
         let step = 1 + self.random.index(self.hosts.len() - 1);
         let hosts = [sender, (sender + step) % self.hosts.len()];
@@ -71,7 +74,7 @@ impl World {
             receiver,
             paths,
             ends: [EndState::default(), EndState::default()],
-            postings: Postings::new(plan.messages.len()),
+            postings: Postings::new(plan.messages.len(), config.is_fence_strict),
             ranks: plan.ranks(),
             plan,
             sending: (0, 0),
@@ -92,6 +95,7 @@ impl World {
             deliveries: Vec::new(),
             sent: 0,
             is_excused: false,
+            deserted: None,
             is_starved: false,
         });
         for path in (0..roles.len()).filter(|&path| !roles[path].is_standby) {
@@ -166,6 +170,7 @@ impl World {
                 usual.quarantine_ns
             },
             is_fence_strict: self.random.percent(10) && !no_quarantine,
+            evictions_max: self.character.evictions_max,
             ..usual
         }
     }

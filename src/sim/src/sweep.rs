@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::bug::Bug;
 use crate::check::Class;
 use crate::coverage::Coverage;
 use crate::eager::EagerCounts;
@@ -40,7 +41,11 @@ impl Failure {
 }
 
 /// Lets one world happen; a panic in it is a failure, too.
+///
+/// Worlds that happen at the same time in one process must have the same deliberate bug, or bugs
+/// outside the core only.
 pub fn run_one(options: Options) -> Result<Outcome, Failure> {
+    Bug::plant(options.bug);
     let world = catch_unwind(AssertUnwindSafe(|| World::new(options).run()));
     match world {
         Ok(outcome) => match outcome.violation {

@@ -112,7 +112,9 @@ impl World {
                 continue;
             };
             let expected = connection.plan.messages[message].delivered();
-            let result = connection.postings.done(&self.nics, now, message);
+            let result = connection
+                .postings
+                .done(&self.nics, now, message, |qp| connection.is_over(qp));
             let result = result.and(connection.check_delivered(&self.memory, message));
             connection.open_sends.swap_remove(position);
             let released = if let Some(slot) = open.eager {
@@ -296,7 +298,9 @@ impl World {
                 let seq = open.first.plus(member as u64);
                 let bytes = u64::from(connection.receiver.half().bytes(seq));
                 let buffer = open.buffers[member];
-                let fences = connection.postings.done(&self.nics, now, seq.0 as usize);
+                let fences = connection
+                    .postings
+                    .done(&self.nics, now, seq.0 as usize, |_| false);
                 connection.free_buffers.push(buffer);
                 connection.received += 1;
                 let received = connection.received;

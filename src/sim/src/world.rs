@@ -4,6 +4,7 @@ use r2ccl_core::wire::path_frame::PathFrame;
 use r2ccl_core::{Generation, PathId};
 
 use crate::bug::Bug;
+use crate::character::Character;
 use crate::check::{Class, Violation};
 use crate::connection::{Connection, Side};
 use crate::control::Control;
@@ -152,6 +153,7 @@ pub struct Counts {
 /// A world.
 pub struct World {
     pub(crate) seed: u64,
+    pub(crate) character: Character,
     pub(crate) trace: Option<fn(&str)>,
     pub(crate) bug: Option<Bug>,
     pub(crate) is_small: bool,
@@ -215,12 +217,21 @@ impl World {
             (hosts, nics, topology, count) = (2, 2, Topology::RailOnly, 1);
         }
         let fabric = Fabric::new(hosts, nics, topology, &mut random);
-        let faults = match options.small {
+        let character = match options.small {
+            Some(_) => Character::SMALL,
+            None => Character::draw(&mut Random::new(seed, 2)),
+        };
+        let mut faults = match options.small {
             Some(script) => script.map(fault::scripted).to_vec(),
             None => fault::draw(count, &mut Random::new(seed, 1)),
         };
+        if character.is_calm {
+            faults.clear();
+        }
         let nic_state = Nics::new(&mut random);
         let mut world = Self::bare(options, fabric, nic_state, random);
+        world.nics.bus_delay = character.bus_delay.unwrap_or(world.nics.bus_delay);
+        world.character = character;
         world.armed = vec![false; faults.len()];
         world.faults = faults;
         for index in 0..count {
@@ -241,6 +252,7 @@ impl World {
         };
         Self {
             seed: options.seed,
+            character: Character::SMALL,
             trace: options.trace,
             bug: options.bug,
             is_small: options.small.is_some(),
@@ -461,6 +473,7 @@ impl World {
     }
 
     fn check_the_end(&mut self) {
+        self.check_calm();
         for index in 0..self.connections.len() {
             if let Some(text) = self.connections[index].unfinished() {
                 self.fail(Class::Liveness, format!("connection {index}: {text}"));

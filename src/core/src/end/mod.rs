@@ -29,6 +29,7 @@ use crate::health::{Effect, Event, Health};
 use crate::ids::{Generation, PathId, WorkId};
 use crate::limits::PATHS_MAX;
 use crate::paths::Condition;
+use crate::planted::{Bug, planted};
 use crate::receiver::Receiver;
 use crate::route::Route;
 use crate::sender::Sender;
@@ -219,7 +220,13 @@ impl<H: Half> End<H> {
 
     /// Why requests fail now, if they do (PROTOCOL R62).
     pub fn failure(&self, now: Time) -> Option<Failure> {
-        let give_up = self.config.give_up_ns;
+        let give_up = if planted(Bug::NoPatience) {
+            0
+        } else if planted(Bug::NeverGivesUp) {
+            u64::MAX
+        } else {
+            self.config.give_up_ns
+        };
         let is_lost = self
             .lost_since
             .is_some_and(|since| now.since(since) >= give_up);

@@ -18,6 +18,7 @@
 use super::{End, Half};
 use crate::health::{Event, Health};
 use crate::ids::{Generation, PathId};
+use crate::planted::{Bug, planted};
 use crate::time::Time;
 use crate::wire::path_frame::Endpoint;
 
@@ -71,7 +72,11 @@ impl<H: Half> End<H> {
         let doublings = state.attempts.min(BACK_OFF_SHIFT_MAX);
         state.attempts = state.attempts.saturating_add(1);
         let pause = config.back_off_ns.saturating_mul(1 << doublings);
-        let pause = pause.min(config.back_off_max_ns);
+        let pause = if planted(Bug::OneAttempt) {
+            u64::MAX
+        } else {
+            pause.min(config.back_off_max_ns)
+        };
         // Three to four quarters, so that the longest stays the longest.
         let jitter = self.jitter(pause / 4);
         if let Some(state) = self.state(id) {
@@ -91,7 +96,7 @@ impl<H: Half> End<H> {
 
     /// Whether the sender may begin an attempt: the last generation is settled.
     pub(super) fn is_free(&self, id: PathId) -> bool {
-        H::IS_SENDER && self.half.is_settled(id)
+        H::IS_SENDER && (self.half.is_settled(id) || planted(Bug::AttemptBeforeSettled))
     }
 
     pub(super) fn check_due(&mut self, now: Time, id: PathId) {
@@ -110,6 +115,7 @@ impl<H: Half> End<H> {
         let offer = state.offer.take();
         let next = match offer {
             Some((generation, _)) => Some(generation),
+            None if planted(Bug::NumberIsUsedAgain) => Some(state.generation),
             None => state.generation.next(),
         };
         let Some(generation) = next else {
@@ -204,7 +210,9 @@ impl<H: Half> End<H> {
         if state.health == Health::Rebuild && state.is_connected && state.is_peer_ready {
             self.step(now, id, Event::Connected);
         }
-        if state.is_proved && state.is_peer_proved {
+        let is_proved = state.is_proved || (state.is_peer_ready && planted(Bug::NoOwnProof));
+        let is_peer_proved = state.is_peer_proved || planted(Bug::NoPeerProof);
+        if is_proved && is_peer_proved {
             self.step(now, id, Event::Proved);
         }
     }
@@ -222,7 +230,7 @@ impl<H: Half> End<H> {
     /// The sender's hold-down is that of the connection; to the receiver one probe is enough.
     pub(super) fn restart_hold_down(&mut self, now: Time, id: PathId) {
         if let Some(state) = self.state(id) {
-            let is_short = !H::IS_SENDER || state.is_trusted;
+            let is_short = !H::IS_SENDER || state.is_trusted || planted(Bug::NoHoldDown);
             let hold_down_ns = if is_short { 0 } else { state.hold_down_ns };
             state.hold_end = now.plus(hold_down_ns);
         }
@@ -299,7 +307,7 @@ impl<H: Half> End<H> {
         };
         self.step(now, id, event);
         // Not settled: the offer comes again.
-        if self.half.is_settled(id) {
+        if self.half.is_settled(id) || planted(Bug::OfferBeforeCommit) {
             if let Some(state) = self.state(id) {
                 state.offer = Some((generation, *endpoint));
                 state.tell_over = None;

@@ -9,6 +9,7 @@ use crate::error::ProtocolError;
 use crate::health::{Event, Health};
 use crate::ids::{Generation, PathId};
 use crate::paths::Condition;
+use crate::planted::{Bug, planted};
 use crate::recovery::{Answer, FenceOutcome};
 use crate::time::Time;
 
@@ -37,7 +38,9 @@ impl<H: Half> End<H> {
         state.forget_attempt();
         state.fence = Fence::Due;
         state.closed = now;
-        state.fence_frame.start(now, repeat_ns);
+        if !planted(Bug::FenceIsNotTold) {
+            state.fence_frame.start(now, repeat_ns);
+        }
         state.closing = generation;
         if !H::IS_SENDER {
             state.answer_for = state.answer_for.max(Some(generation));
@@ -66,7 +69,7 @@ impl<H: Half> End<H> {
         };
         let is_silent = match outcome {
             FenceOutcome::Drained => true,
-            FenceOutcome::DeviceLost => H::IS_SENDER,
+            FenceOutcome::DeviceLost => H::IS_SENDER || planted(Bug::LostTargetIsFenced),
             FenceOutcome::Unknown => false,
         };
         state.fence = if is_silent {
@@ -124,7 +127,13 @@ impl<H: Half> End<H> {
         let Fence::Silent(since) = state.fence else {
             return None;
         };
-        let counts = H::IS_SENDER && !self.config.is_fence_strict && self.half.is_unfenced(id);
+        let is_strict = self.config.is_fence_strict && !planted(Bug::StrictIsIgnored);
+        let since = if planted(Bug::QuarantineFromClose) {
+            state.closed
+        } else {
+            since
+        };
+        let counts = H::IS_SENDER && !is_strict && self.half.is_unfenced(id);
         counts.then(|| since.plus(self.config.quarantine_ns))
     }
 

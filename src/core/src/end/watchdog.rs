@@ -14,6 +14,7 @@ use super::path::Probe;
 use super::{End, Half};
 use crate::health::{Event, Health};
 use crate::ids::{Generation, PathId};
+use crate::planted::{Bug, planted};
 use crate::time::Time;
 
 /// Longest pause between two suspicions of a path that always clears, in stall times.
@@ -51,7 +52,9 @@ impl<H: Half> End<H> {
         }
         let needed = work.bytes.saturating_mul(1_000_000_000) / rate_min;
         let patience_ns = state.patience_ns.saturating_add(needed);
-        if state.health == Health::Active && now.since(state.progressed) >= patience_ns {
+        let is_stalled =
+            now.since(state.progressed) >= patience_ns && !planted(Bug::WatchdogSleeps);
+        if state.health == Health::Active && is_stalled {
             self.step(now, id, Event::Hint);
         }
     }
@@ -168,6 +171,9 @@ impl<H: Half> End<H> {
         match (state.health, own, pair) {
             (Health::Probation, Some(Some(passed)), _) => self.prove(now, id, passed),
             (Health::Suspect, Some(Some(true)), _) => self.count_vain(now, id),
+            (Health::Suspect, _, Some(Some(true))) if planted(Bug::OtherProbeClears) => {
+                self.step(now, id, Event::Progress);
+            }
             (Health::Suspect, Some(Some(false)), Some(Some(true))) => {
                 self.blame_queue_pair(now, id);
             }
@@ -221,7 +227,8 @@ impl<H: Half> End<H> {
         };
         let others = self.ids().filter(|other| *other != id);
         let mut others = others.filter_map(|other| self.paths[other.index()].as_ref());
-        if !others.any(|state| is_better(&state)) {
+        let is_any_better = others.any(|state| is_better(&state)) || planted(Bug::NowhereBetter);
+        if !is_any_better {
             self.statistics.nowhere_better += 1;
             self.ask_again(now, id);
         } else if self.may_evict(now) {
@@ -237,8 +244,9 @@ impl<H: Half> End<H> {
         if now.since(self.evictions_since) >= self.config.eviction_window_ns {
             (self.evictions_since, self.evictions_count) = (now, 0);
         }
-        let may = self.evictions_count < self.config.evictions_max;
-        self.evictions_count += u8::from(may);
+        let may =
+            self.evictions_count < self.config.evictions_max || planted(Bug::LeavesWithoutLimit);
+        self.evictions_count = self.evictions_count.saturating_add(u8::from(may));
         may
     }
 

@@ -5,6 +5,7 @@ use super::values::EagerCopy;
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES, EAGER_SLOTS, PATHS_MAX};
+use crate::planted::{Bug, planted};
 use crate::recovery::EagerReport;
 use crate::wire::eager::{EagerHead, eager_slot};
 
@@ -24,6 +25,8 @@ pub(super) struct Eagers {
     reports: [EagerReport; PATHS_MAX],
     /// First and last of the matched messages whose credits the sender may not know.
     held: Option<(Seq, Seq)>,
+    /// Messages whose credits the sender is known to have: so many of the first.
+    known: u64,
 }
 
 impl Eagers {
@@ -35,7 +38,8 @@ impl Eagers {
     /// Whatever lies in the slots of a generation that is over counts no more (PROTOCOL R42).
     pub(super) fn end(&mut self, path: PathId) {
         for slot in &mut self.slots {
-            *slot = slot.filter(|eager| eager.path != path);
+            let outlives = planted(Bug::SlotOutlives);
+            *slot = slot.filter(|eager| eager.path != path || outlives);
         }
     }
 
@@ -46,7 +50,8 @@ impl Eagers {
 
     /// First of the matched messages whose credits the sender may not know.
     pub(super) fn held(&self) -> Option<Seq> {
-        self.held.map(|(first, _)| first)
+        let held = self.held.filter(|_| !planted(Bug::EarlyCreditIsDropped));
+        held.map(|(first, _)| first)
     }
 }
 
@@ -94,7 +99,14 @@ impl Receiver {
     pub fn poll_eager(&mut self) -> Option<EagerCopy> {
         let waiting = self.eagers.slots.iter().flatten();
         let fitting = waiting.filter_map(|eager| Some((*eager, self.receive_of(&eager.head)?)));
-        let (Eager { path, head }, seq) = fitting.min_by_key(|(eager, _)| eager.head.number)?;
+        let (Eager { path, head }, seq) = fitting.min_by_key(|(eager, _)| {
+            let number = eager.head.number;
+            if planted(Bug::LatestGoesFirst) {
+                u64::MAX - number
+            } else {
+                number
+            }
+        })?;
         let slot = eager_slot(head.number);
         let message = self.messages.get_mut(seq);
         let bytes = head.bytes.min(message.credit.capacity);
@@ -102,8 +114,11 @@ impl Receiver {
         let (region, address) = (message.credit.region, message.credit.address);
         self.eagers.slots[slot] = None;
         self.eagers.reports[path.index()].matched |= 1 << slot;
-        let held = self.eagers.held.unwrap_or((seq, seq));
-        self.eagers.held = Some((held.0.min(seq), held.1.max(seq)));
+        // What came later may have told already that the sender has the credit.
+        if seq.0 >= self.eagers.known {
+            let held = self.eagers.held.unwrap_or((seq, seq));
+            self.eagers.held = Some((held.0.min(seq), held.1.max(seq)));
+        }
         self.statistics.eager_receives += 1;
         self.advance_delivered();
         Some(EagerCopy {
@@ -118,7 +133,10 @@ impl Receiver {
     }
 
     fn receive_of(&self, head: &EagerHead) -> Option<Seq> {
-        let first = head.frontier.max(self.oldest);
+        let mut first = head.frontier.max(self.oldest);
+        if planted(Bug::BeforeFrontier) {
+            first = self.oldest;
+        }
         (first.0..self.opened.0).map(Seq).find(|seq| {
             let message = self.messages.get(*seq);
             message.credit.tag == head.tag && message.arrived() == 0
@@ -127,6 +145,7 @@ impl Receiver {
 
     /// The sender has taken all credits up to that of `seq`.
     pub(super) fn note_credited(&mut self, seq: Seq) {
+        self.eagers.known = self.eagers.known.max(seq.0 + 1);
         if let Some((first, last)) = self.eagers.held.filter(|(first, _)| *first <= seq) {
             let is_some_left = seq < last;
             self.eagers.held = is_some_left.then(|| (seq.plus(1).max(first), last));

@@ -3,6 +3,7 @@
 use crate::error::ProtocolError;
 use crate::ids::Seq;
 use crate::limits::WINDOW;
+use crate::planted::{Bug, planted};
 use crate::time::Time;
 use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
@@ -43,6 +44,9 @@ impl Message {
 
     /// Whether all segments have arrived (PROTOCOL R5).
     pub(super) fn is_complete(&self) -> bool {
+        if planted(Bug::LastSegmentCompletes) {
+            return self.segments > 0 && self.arrived >> (self.segments - 1) == 1;
+        }
         self.segments > 0 && self.arrived == u64::MAX >> (u64::BITS - u32::from(self.segments))
     }
 
@@ -68,7 +72,7 @@ impl Message {
             return Err(ProtocolError::SegmentCountChanged { seq, first, now });
         }
         let bit = 1 << immediate.index;
-        if self.arrived & bit != 0 {
+        if self.arrived & bit != 0 && !planted(Bug::DuplicatesCount) {
             return Ok(Progress::Duplicate);
         }
         let room = self.credit.capacity - self.bytes;

@@ -14,6 +14,7 @@ use crate::limits::{
     SEGMENT_BYTES_MAX, WINDOW,
 };
 use crate::paths::{Condition, PathTable};
+use crate::planted::{Bug, planted};
 use crate::time::{Clock, Time};
 use crate::wire::credit::Credit;
 use crate::wire::immediate::Immediate;
@@ -117,7 +118,8 @@ impl Receiver {
         {
             return Err(ProtocolError::AddressOverflow);
         }
-        if self.opened.since(self.oldest) + buffers.len() as u64 > WINDOW as u64 {
+        let opened = self.opened.since(self.oldest) + buffers.len() as u64;
+        if opened > WINDOW as u64 && !planted(Bug::OpensBeyondWindow) {
             return Ok(None);
         }
         let first = self.opened;
@@ -130,7 +132,11 @@ impl Receiver {
                 region: buffer.region,
                 tag: buffer.tag,
                 group_size: buffers.len() as u8,
-                group_index: index,
+                group_index: if planted(Bug::GroupIsOnePlace) {
+                    0
+                } else {
+                    index
+                },
             };
             *self.messages.get_mut(seq) = Message::new(credit, now);
         }
@@ -148,7 +154,8 @@ impl Receiver {
         bytes: u32,
     ) -> Result<Arrival, ProtocolError> {
         let same_generation = Immediate::generation_of(immediate) == generation.wire();
-        if !same_generation || !self.paths.accepts(path, generation) {
+        let is_over = !self.paths.accepts(path, generation) && !planted(Bug::PastIsHeard);
+        if !same_generation || is_over {
             self.statistics.stale_arrivals += 1;
             return Ok(Arrival::Stale);
         }
@@ -184,7 +191,8 @@ impl Receiver {
         let mask = (1 << IMMEDIATE_SEQ_BITS) - 1;
         let ahead = low.wrapping_sub(self.oldest.wire()) & mask;
         let seq = self.oldest.plus(u64::from(ahead));
-        if seq < self.opened && !self.messages.get(seq).is_released {
+        let is_reported = self.messages.get(seq).is_released && !planted(Bug::ReportedTakesMore);
+        if seq < self.opened && !is_reported {
             Ok(seq)
         } else {
             Err(ProtocolError::OutsideWindow(low))
@@ -207,7 +215,7 @@ impl Receiver {
         if self.is_resending {
             self.resent = Some((path, generation, state.posted()));
         }
-        let signaled = signaled || self.is_resending;
+        let signaled = signaled || (self.is_resending && !planted(Bug::ResentIsUnsigned));
         self.is_resending &= self.has_unsent();
         Some(ReceiverWrite {
             work,
@@ -232,7 +240,8 @@ impl Receiver {
             };
             return Some((WorkKind::Credits, first, body));
         }
-        if self.delivered == self.confirmed && !self.counter_due {
+        let is_owed = self.delivered != self.confirmed && !planted(Bug::CounterIsNotOwed);
+        if !is_owed && !self.counter_due {
             return None;
         }
         self.confirmed = self.delivered;
@@ -283,7 +292,10 @@ impl Receiver {
         if self.paths.accepts(path, generation) {
             self.credit_path = Some(path);
             let held = self.eagers.held();
-            self.credited = held.map_or(self.delivered, |held| held.min(self.delivered));
+            let first = held.map_or(self.delivered, |held| held.min(self.delivered));
+            if !planted(Bug::CreditsAreSaidOnce) {
+                self.credited = first;
+            }
             self.counter_due = true;
             self.is_resending = true;
         }
@@ -330,7 +342,7 @@ impl Receiver {
             if !self.is_reportable(seq) {
                 return Err(ProtocolError::NotDelivered(seq));
             }
-            self.messages.get_mut(seq).is_released = true;
+            self.messages.get_mut(seq).is_released = !planted(Bug::DoneTwice);
         }
         self.advance_oldest();
         Ok(())

@@ -6,6 +6,7 @@ use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::WINDOW;
 use crate::paths::Condition;
+use crate::planted::{Bug, planted};
 use crate::recovery::{Answer, EagerReport};
 
 impl Receiver {
@@ -75,7 +76,8 @@ impl Receiver {
     /// for another one.
     pub fn answer(&self, path: PathId, generation: Generation) -> Option<Answer> {
         let is_over = self.paths.generation(path) == Some(generation)
-            && self.paths.condition(path) == Some(Condition::Retired);
+            && (self.paths.condition(path) == Some(Condition::Retired)
+                || planted(Bug::AnswersEarly));
         is_over.then(|| {
             let is_fenced = self.fenced >> path.index() & 1 == 1;
             self.answer_of(path, generation, is_fenced)

@@ -10,6 +10,7 @@ use super::values::{EagerWrite, Match, SendStatus};
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkKind};
 use crate::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, PATHS_MAX};
+use crate::planted::{Bug, planted};
 use crate::recovery::Answer;
 use crate::route::Route;
 use crate::segment::Cut;
@@ -57,11 +58,12 @@ impl Eagers {
     /// Takes the next number in a generation. `None`: its slot is in use, or others are still open
     /// that went over another one.
     fn next(&mut self, home: (PathId, Generation)) -> Option<u64> {
-        if self.home != Some(home) && self.slots.iter().any(Option::is_some) {
+        let is_elsewhere = self.home != Some(home) && !planted(Bug::AheadOnTwoPaths);
+        if is_elsewhere && self.slots.iter().any(Option::is_some) {
             return None;
         }
         let number = self.count(home) + 1;
-        if self.slots[eager_slot(number)].is_some() {
+        if self.slots[eager_slot(number)].is_some() && !planted(Bug::SlotIsTaken) {
             return None;
         }
         let (path, generation) = home;
@@ -103,6 +105,7 @@ impl Eagers {
         for eager in self.slots.iter_mut().flatten() {
             if eager.fate == Fate::Posted {
                 let is_taken = answer.eager.is_matched(eager.number);
+                let is_taken = is_taken || planted(Bug::LostIsTaken);
                 eager.fate = if is_taken { Fate::Taken } else { Fate::Lost };
                 lost += u64::from(!is_taken);
             }
@@ -125,8 +128,9 @@ impl Sender {
         let now = self.clock.advance(now);
         let route = self.route.as_ref().ok_or(ProtocolError::NoRoute)?;
         let primary = route.entries()[0].path;
-        let has_spare_credits = self.filled < self.credited;
-        if bytes > EAGER_BYTES_MAX as u64 || has_spare_credits {
+        let has_spare_credits = self.filled < self.credited && !planted(Bug::AheadOfSpareCredits);
+        let is_large = bytes > EAGER_BYTES_MAX as u64 && !planted(Bug::AheadAtAnySize);
+        if is_large || has_spare_credits {
             return Ok(None);
         }
         let Some(path) = self.paths.get_mut(primary).filter(|path| path.can_post()) else {

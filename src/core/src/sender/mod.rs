@@ -11,6 +11,7 @@ use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, RegionId, Seq, WorkId, WorkKind};
 use crate::limits::{CREDIT_BYTES, GROUP_MAX, PATHS_MAX, WINDOW};
 use crate::paths::{Condition, Path, PathTable};
+use crate::planted::{Bug, planted};
 use crate::route::Route;
 use crate::segment::{Cut, Segment, SegmentSize};
 use crate::time::{Clock, Time};
@@ -128,7 +129,8 @@ impl Sender {
     /// `None` while the window is full.
     pub fn expected_credit(&self) -> Option<(usize, Seq)> {
         let known = self.credited.since(self.oldest);
-        (known < WINDOW as u64).then(|| (self.credited.slot(), self.credited))
+        let has_room = known < WINDOW as u64 || planted(Bug::CreditsBeyondWindow);
+        has_room.then(|| (self.credited.slot(), self.credited))
     }
 
     /// Takes a copy of the line in the expected slot of a ring. False: it is not the expected line,
@@ -153,7 +155,9 @@ impl Sender {
         let message = self.messages.get_mut(seq);
         (message.stage, message.credit) = (Stage::Offered, credit);
         self.credited = seq.plus(1);
-        self.bind_eagers();
+        if !planted(Bug::EarlyIsPassed) {
+            self.bind_eagers();
+        }
         Ok(true)
     }
 
@@ -181,7 +185,8 @@ impl Sender {
     /// [`Sender::submit_send`] to see whether the keys of the region are known.
     pub fn matching(&self, tag: i32) -> Option<Match> {
         // Sends of a tag keep their order.
-        if self.eagers.unbound().any(|(_, eager)| eager.tag == tag) {
+        let is_overtaking = self.eagers.unbound().any(|(_, eager)| eager.tag == tag);
+        if is_overtaking && !planted(Bug::EarlyIsPassed) {
             return None;
         }
         // What a receiver counted that has closed has its send.
@@ -190,14 +195,15 @@ impl Sender {
 
     fn find(&self, tag: i32) -> Option<Match> {
         let group = self.messages.get(self.filled);
-        let known = self
-            .credited
-            .since(self.filled)
-            .min(u64::from(group.credit.group_size));
+        let mut known = self.credited.since(self.filled);
+        if !planted(Bug::LaterGroupsMatch) {
+            known = known.min(u64::from(group.credit.group_size));
+        }
         (0..known).find_map(|index| {
             let message = self.messages.get(self.filled.plus(index));
             let credit = &message.credit;
-            let fits = message.stage == Stage::Offered && credit.tag == tag;
+            let fits = message.stage == Stage::Offered
+                && (credit.tag == tag || planted(Bug::TagsAreIgnored));
             fits.then_some(Match {
                 seq: credit.seq,
                 region: credit.region,
@@ -228,7 +234,10 @@ impl Sender {
             return Ok(None);
         };
         // Not more than message_bytes_max, a u32.
-        let given = bytes.min(u64::from(matched.capacity)) as u32;
+        let mut given = bytes.min(u64::from(matched.capacity)) as u32;
+        if planted(Bug::SendsAreNotCut) {
+            given = bytes as u32;
+        }
         let cut = Cut::new(given, route, self.segment_size)?;
         self.fill(matched.seq, (now, local, bytes), (given, cut));
         self.bind_eagers();
@@ -270,7 +279,7 @@ impl Sender {
     /// A group is filled, and may go out, when each of its receives has its send (PROTOCOL R7).
     fn count_match(&mut self, group_size: u8) {
         self.matched += 1;
-        if self.matched == group_size {
+        if self.matched == group_size || planted(Bug::GroupGoesEarly) {
             self.matched = 0;
             self.filled = self.filled.plus(u64::from(group_size));
         }
@@ -285,7 +294,8 @@ impl Sender {
     /// Next segment to post on `path`; `None` when there is none or the send queue is full. It
     /// counts as posted: hand it back with [`Sender::return_transmit`] if it could not be.
     pub fn poll_transmit(&mut self, path: PathId) -> Option<SegmentWrite> {
-        if !self.paths.get(path)?.can_post() {
+        let waits = planted(Bug::AllPathsWait) && self.unfenced != 0;
+        if waits || !self.paths.get(path)?.can_post() {
             return None;
         }
         let (seq, index, segment) = match self.next_moved(path) {
@@ -347,7 +357,9 @@ impl Sender {
         }
         let message = self.messages.get_mut(write.seq);
         let (index, place) = (write.work.segment(), write.path.index());
-        message.posted &= !(1 << index);
+        if !planted(Bug::HandedBackIsLost) {
+            message.posted &= !(1 << index);
+        }
         if message.moved >> index & 1 == 1 {
             self.waiting[place] += 1;
         } else {
@@ -412,7 +424,9 @@ impl Sender {
         if !self.is_submitted(seq) || !self.is_complete(seq) {
             return Err(ProtocolError::NotDelivered(seq));
         }
-        self.messages.get_mut(seq).stage = Stage::Free;
+        if !planted(Bug::SentTwice) {
+            self.messages.get_mut(seq).stage = Stage::Free;
+        }
         // The first message of a group that is not filled says how large it is.
         let end = self.delivered.min(self.filled);
         while self.oldest < end && self.messages.get(self.oldest).stage == Stage::Free {

@@ -7,8 +7,9 @@ use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::PATHS_MAX;
 use crate::paths::Condition;
+use crate::planted::{Bug, planted};
 use crate::recovery::Answer;
-use crate::segment::Segment;
+use crate::segment::{Cut, Segment};
 
 /// A generation that is over, until it is settled.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +65,9 @@ impl Sender {
         if !self.paths.accepts(path, generation) {
             return false;
         }
-        self.paths.retire(path, generation);
+        if !planted(Bug::PostsAfterFence) {
+            self.paths.retire(path, generation);
+        }
         self.closing[path.index()] = Some(Closing {
             generation,
             is_fenced: false,
@@ -146,7 +149,12 @@ impl Sender {
     /// The receiver has all messages before `first`. A count may run ahead of the credits of eager
     /// messages; what lies beyond these is taken when they are there.
     pub(super) fn confirm(&mut self, first: Seq) {
-        self.delivered = self.delivered.max(first.min(self.posted));
+        let first = first.min(self.posted);
+        self.delivered = if planted(Bug::CountersFall) {
+            first
+        } else {
+            self.delivered.max(first)
+        };
     }
 
     pub(super) fn closing_of(&self, path: PathId, generation: Generation) -> Option<Closing> {
@@ -155,7 +163,7 @@ impl Sender {
 
     pub(super) fn check_count(&self, delivered: u64) -> Result<(), ProtocolError> {
         let posted = self.countable().max(self.goodbye.0);
-        if delivered > posted {
+        if delivered > posted && !planted(Bug::CountersAreBelieved) {
             return Err(ProtocolError::CounterBeyondPosted {
                 confirmed: delivered,
                 posted,
@@ -182,7 +190,7 @@ impl Sender {
             } else {
                 0
             };
-            if claimed & !posted != 0 {
+            if claimed & !posted != 0 && !planted(Bug::AnswersAreBelieved) {
                 return Err(ProtocolError::SegmentNeverPosted(seq));
             }
         }
@@ -199,7 +207,11 @@ impl Sender {
 
     /// Delivered, and no generation that held the message can still read it (PROTOCOL R54).
     pub(super) fn is_complete(&self, seq: Seq) -> bool {
-        seq < self.delivered && self.messages.get(seq).held & self.unfenced == 0
+        if planted(Bug::DoneIsPosted) {
+            return seq < self.posted;
+        }
+        let is_read = self.messages.get(seq).held & self.unfenced != 0;
+        seq < self.delivered && (!is_read || planted(Bug::DoneUnfenced))
     }
 
     /// The watchdog's view of a path: what was posted on it and is not delivered. What other paths
@@ -251,8 +263,10 @@ impl Sender {
     fn settle(&mut self, path: PathId) {
         self.unfenced = self.compute_unfenced();
         let place = path.index();
-        let is_settled =
-            self.closing[place].is_some_and(|closing| closing.is_fenced && closing.is_answered);
+        let is_settled = self.closing[place].is_some_and(|closing| {
+            (closing.is_fenced || planted(Bug::ReplaysUnfenced))
+                && (closing.is_answered || planted(Bug::ReplaysUnanswered))
+        });
         if !is_settled {
             return;
         }
@@ -262,11 +276,22 @@ impl Sender {
             if message.stage != Stage::Submitted {
                 continue;
             }
-            let lacking = message.posted & !message.arrived & message.on_path(path);
+            let mut lacking = message.posted & !message.arrived & message.on_path(path);
+            if planted(Bug::ReplaysAll) {
+                lacking = message.posted & message.on_path(path);
+            }
             if lacking == 0 {
                 continue;
             }
             message.posted &= !lacking;
+            if planted(Bug::ReplaysOne) {
+                lacking &= lacking.wrapping_neg();
+            }
+            if planted(Bug::CutAnew) {
+                let route = self.route.as_ref();
+                let cut = route.map(|route| Cut::new(message.bytes, route, self.segment_size));
+                message.cut = cut.and_then(Result::ok).unwrap_or(message.cut);
+            }
             for index in bits(lacking) {
                 message.move_to(index, path);
                 let bytes = message.cut.segment(index).map_or(0, |(_, part)| part.bytes);
@@ -295,7 +320,8 @@ impl Sender {
             for index in bits(message.all() & !message.posted) {
                 let message = self.messages.get(seq);
                 let old = message.home_of(index);
-                if self.paths.is_live(old) {
+                let waits = planted(Bug::UnpostedWaits) && !self.is_settled(old);
+                if self.paths.is_live(old) || waits {
                     continue;
                 }
                 let bytes = message.cut.segment(index).map_or(0, |(_, part)| part.bytes);

@@ -1,0 +1,172 @@
+//! Deliberate bugs inside the core: each leaves out what one rule asks for, and the simulator's
+//! checkers must notice. The plugin has none of this: without the feature `planted`, which only
+//! the simulator's own build of these files has, [`planted`] is constantly false.
+
+#[cfg(feature = "planted")]
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Defines the bugs, with the names by which people call them.
+macro_rules! bugs {
+    ($($(#[$text:meta])* $bug:ident = $name:literal,)*) => {
+        /// What may be left out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[$text])* $bug,)*
+        }
+
+        #[cfg(feature = "planted")]
+        impl Bug {
+            /// All of them, with their names.
+            pub const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$bug),)*];
+        }
+    };
+}
+
+bugs! {
+    /// PROTOCOL R1: what is posted again is cut anew, by the route of now.
+    CutAnew = "cut-anew",
+    /// PROTOCOL R2: done means posted.
+    DoneIsPosted = "done-is-posted",
+    /// PROTOCOL R3: the receiver opens messages beyond the window.
+    OpensBeyondWindow = "opens-beyond-window",
+    /// PROTOCOL R3: the sender takes credits beyond the window.
+    CreditsBeyondWindow = "credits-beyond-window",
+    /// PROTOCOL R4: a receive that was reported can be reported again.
+    DoneTwice = "done-twice",
+    /// PROTOCOL R4: a send that was reported can be reported again.
+    SentTwice = "sent-twice",
+    /// PROTOCOL R5: a message is complete when its last segment has arrived.
+    LastSegmentCompletes = "last-segment-completes",
+    /// PROTOCOL R5: a segment that comes twice counts twice.
+    DuplicatesCount = "duplicates-count",
+    /// PROTOCOL R6: all credits of a group say the same place.
+    GroupIsOnePlace = "group-is-one-place",
+    /// PROTOCOL R7: a send takes the first free receive, whatever its tag.
+    TagsAreIgnored = "tags-are-ignored",
+    /// PROTOCOL R7: a send that fits nothing in the oldest group takes a receive of another.
+    LaterGroupsMatch = "later-groups-match",
+    /// PROTOCOL R7: a group goes out when one of its receives is taken.
+    GroupGoesEarly = "group-goes-early",
+    /// PROTOCOL R8: a send is not cut down to its receive.
+    SendsAreNotCut = "sends-are-not-cut",
+    /// PROTOCOL R9: a line is taken whatever its marker.
+    MarkersAreIgnored = "markers-are-ignored",
+    /// PROTOCOL R10: the counter read last counts, not the greatest.
+    CountersFall = "counters-fall",
+    /// PROTOCOL R10: a counter may go beyond what was posted.
+    CountersAreBelieved = "counters-are-believed",
+    /// PROTOCOL R11: a counter is written only when it is asked for.
+    CounterIsNotOwed = "counter-is-not-owed",
+    /// PROTOCOL R12: a path comes back under the number that it had.
+    NumberIsUsedAgain = "number-is-used-again",
+    /// PROTOCOL R13: what arrives in a generation that is over counts.
+    PastIsHeard = "past-is-heard",
+    /// PROTOCOL R14: work requests are posted without end.
+    QueueHasNoEnd = "queue-has-no-end",
+    /// PROTOCOL R14: a completion accounts for itself only.
+    CompletionsCountOne = "completions-count-one",
+    /// PROTOCOL R14: a segment that was handed back does not come again.
+    HandedBackIsLost = "handed-back-is-lost",
+    /// PROTOCOL R15: credits are said once.
+    CreditsAreSaidOnce = "credits-are-said-once",
+    /// PROTOCOL R15: what is said again is not signalled.
+    ResentIsUnsigned = "resent-is-unsigned",
+    /// PROTOCOL R16: a message that was reported takes segments.
+    ReportedTakesMore = "reported-takes-more",
+    /// PROTOCOL R17: an earlier time is taken as it is.
+    TimeGoesBack = "time-goes-back",
+    /// PROTOCOL R18: an answer may claim what was never posted.
+    AnswersAreBelieved = "answers-are-believed",
+    /// PROTOCOL R40: a send goes ahead although credits are there that nobody has used.
+    AheadOfSpareCredits = "ahead-of-spare-credits",
+    /// PROTOCOL R40: a message of any size goes ahead.
+    AheadAtAnySize = "ahead-at-any-size",
+    /// PROTOCOL R40: a slot is used again before its message is delivered.
+    SlotIsTaken = "slot-is-taken",
+    /// PROTOCOL R40: messages go ahead over two generations at a time.
+    AheadOnTwoPaths = "ahead-on-two-paths",
+    /// PROTOCOL R41: an early message takes receives before its frontier.
+    BeforeFrontier = "before-frontier",
+    /// PROTOCOL R41: the latest early message finds its receive first.
+    LatestGoesFirst = "latest-goes-first",
+    /// PROTOCOL R41: another send passes an early message of its tag.
+    EarlyIsPassed = "early-is-passed",
+    /// PROTOCOL R42: what was seen in a slot outlives its generation.
+    SlotOutlives = "slot-outlives",
+    /// PROTOCOL R42: an early message that is lost counts as taken.
+    LostIsTaken = "lost-is-taken",
+    /// PROTOCOL R43: the credit of an early message is not kept.
+    EarlyCreditIsDropped = "early-credit-is-dropped",
+    /// PROTOCOL R50: a generation that is over is still posted in.
+    PostsAfterFence = "posts-after-fence",
+    /// PROTOCOL R50: the other end is not told that a generation is over.
+    FenceIsNotTold = "fence-is-not-told",
+    /// PROTOCOL R51: what has arrived is posted again as well.
+    ReplaysAll = "replays-all",
+    /// PROTOCOL R51: of what a message lacks, only the first segment is posted again.
+    ReplaysOne = "replays-one",
+    /// PROTOCOL R51: what was never posted waits for its path.
+    UnpostedWaits = "unposted-waits",
+    /// PROTOCOL R52: the receiver answers before its queue pair is drained.
+    AnswersEarly = "answers-early",
+    /// PROTOCOL R53: replay waits for the answer only.
+    ReplaysUnfenced = "replays-unfenced",
+    /// PROTOCOL R53: replay waits for a fence only.
+    ReplaysUnanswered = "replays-unanswered",
+    /// PROTOCOL R53: a lost device is a fence at the target, too.
+    LostTargetIsFenced = "lost-target-is-fenced",
+    /// PROTOCOL R53: the quarantine counts from the end of the generation, not of its drain.
+    QuarantineFromClose = "quarantine-from-close",
+    /// PROTOCOL R53: the quarantine counts although the setting says strict.
+    StrictIsIgnored = "strict-is-ignored",
+    /// PROTOCOL R54: a send is done although a generation that held it may still read it.
+    DoneUnfenced = "done-unfenced",
+    /// PROTOCOL R55: nothing is posted anywhere while one generation is being settled.
+    AllPathsWait = "all-paths-wait",
+    /// PROTOCOL R56: the receiver accepts an offer before its old generation is committed.
+    OfferBeforeCommit = "offer-before-commit",
+    /// PROTOCOL R56: the sender begins an attempt before the generations before it are settled.
+    AttemptBeforeSettled = "attempt-before-settled",
+    /// PROTOCOL R57: after one attempt that failed there is no other.
+    OneAttempt = "one-attempt",
+    /// PROTOCOL R58: there is no hold-down.
+    NoHoldDown = "no-hold-down",
+    /// PROTOCOL R59: a path is in service without a proof of its own.
+    NoOwnProof = "no-own-proof",
+    /// PROTOCOL R59: a path is in service without the other end's proof.
+    NoPeerProof = "no-peer-proof",
+    /// PROTOCOL R60: work without progress raises no suspicion.
+    WatchdogSleeps = "watchdog-sleeps",
+    /// PROTOCOL R60: a good probe between the NICs clears a path.
+    OtherProbeClears = "other-probe-clears",
+    /// PROTOCOL R61: a path is left although there is nowhere better to go.
+    NowhereBetter = "nowhere-better",
+    /// PROTOCOL R61: paths are left as often as they look bad.
+    LeavesWithoutLimit = "leaves-without-limit",
+    /// PROTOCOL R62: requests fail as soon as no path is in service.
+    NoPatience = "no-patience",
+    /// PROTOCOL R62: requests never fail.
+    NeverGivesUp = "never-gives-up",
+}
+
+/// The bug that is planted: its number + 1, or 0.
+#[cfg(feature = "planted")]
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Plants a bug in all connections of the process, or none.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |bug| bug as u8 + 1), Ordering::Relaxed);
+}
+
+/// Whether a bug is planted.
+#[cfg(feature = "planted")]
+pub(crate) fn planted(bug: Bug) -> bool {
+    PLANTED.load(Ordering::Relaxed) == bug as u8 + 1
+}
+
+/// Whether a bug is planted: never.
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}

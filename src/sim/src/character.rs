@@ -1,0 +1,142 @@
+//! What kind of world a seed is, beside its faults. The draws have a stream of their own: a new
+//! one leaves all other worlds as they were.
+
+use r2ccl_core::SegmentWrite;
+
+use crate::check::Class;
+use crate::connection::{Connection, Side};
+use crate::memory::Content;
+use crate::plan::{Group, Message, Plan};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
+use crate::random::Random;
+use crate::world::{EndId, World};
+
+/// Messages of a long connection: the numbers in its immediates and slots begin again.
+const LONG_MESSAGES: usize = 1200;
+/// Requests that are open on it at once: more than the window has room for.
+const LONG_DEPTH: usize = 300;
+/// Writes that a device refuses at a time, at the most.
+const REFUSED_MAX: usize = 3;
+/// How long a device looks full.
+const REFUSED_PAUSE: Nanos = 5 * MICROSECOND;
+
+/// What kind of world it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Character {
+    /// Nothing strikes.
+    pub is_calm: bool,
+    /// One connection has many small messages, and more receives than the window holds.
+    pub is_long: bool,
+    /// Nobody hears that a process has died.
+    pub is_silent: bool,
+    /// Paths that the watchdog may leave in ten seconds.
+    pub evictions_max: u8,
+    /// Writes in a million that a device does not take at once.
+    pub refusal_ppm: u32,
+    /// How long what was accepted takes to reach memory, if that is long.
+    pub bus_delay: Option<Nanos>,
+}
+
+impl Character {
+    /// That of a small world.
+    pub const SMALL: Self = Self {
+        is_calm: false,
+        is_long: false,
+        is_silent: false,
+        evictions_max: 4,
+        refusal_ppm: 0,
+        bus_delay: None,
+    };
+
+    /// That of any other.
+    pub fn draw(random: &mut Random) -> Self {
+        Self {
+            is_calm: random.percent(3),
+            is_long: random.percent(4),
+            is_silent: random.percent(50),
+            evictions_max: random.pick(&[1, 2, 4, 4]),
+            refusal_ppm: random.pick(&[0, 0, 0, 20_000]),
+            bus_delay: random.percent(15).then_some(2 * MILLISECOND),
+        }
+    }
+}
+
+impl Plan {
+    /// Adds small messages to those of connection `index`, and receives that are open at once.
+    pub fn prolong(&mut self, index: usize, random: &mut Random) {
+        (self.depth, self.rest, self.receive_rest) = (LONG_DEPTH, 0, 0);
+        let tags = self.messages.iter().map(|message| message.tag);
+        let tags = if self.is_shared {
+            1 + tags.max().unwrap_or(0)
+        } else {
+            1
+        };
+        while self.messages.len() < LONG_MESSAGES {
+            let first = self.messages.len();
+            let bytes = random.magnitude(8, 8 << 10);
+            self.messages.push(Message {
+                bytes,
+                capacity: bytes,
+                tag: random.below(tags as u64) as i32,
+                content: Content((index as u64) << 24 | (first as u64 + 1)),
+                may_be_eager: random.percent(20),
+            });
+            self.groups.push(Group {
+                first,
+                count: 1,
+                turn: 0,
+            });
+        }
+    }
+}
+
+impl Connection {
+    /// Whether the requests of an end that is alone must still fail (PROTOCOL R62).
+    pub fn must_fail(&self) -> bool {
+        self.deserted.is_some_and(|side| {
+            let is_busy = match side {
+                Side::Sender => {
+                    // One that only waits for the credit of an early message hears nothing.
+                    let marks = self.sender.half().snapshot();
+                    marks.delivered < marks.filled
+                }
+                Side::Receiver => self.receiver.half().is_waiting(),
+            };
+            is_busy && self.ends[side as usize].failed.is_none()
+        })
+    }
+}
+
+impl World {
+    /// A device does not take a segment, and a few that follow: they are handed back, newest first
+    /// (PROTOCOL R14). False: it takes them.
+    pub(crate) fn is_refused(&mut self, end: EndId, write: &SegmentWrite) -> bool {
+        if !self.random.ppm(self.character.refusal_ppm) {
+            return false;
+        }
+        let more = self.random.index(REFUSED_MAX);
+        let sender = self.connections[end.connection].sender.half_mut();
+        let mut writes = vec![*write];
+        writes.extend((0..more).map_while(|_| sender.poll_transmit(write.path)));
+        let results = writes
+            .iter()
+            .rev()
+            .map(|write| sender.return_transmit(write));
+        let result: Result<(), _> = results.collect();
+        if let Err(error) = result {
+            self.fail(Class::Safety, format!("{end:?}: {error}"));
+        }
+        self.state(end).seen.is_refused = true;
+        let at = self.queue.now() + REFUSED_PAUSE;
+        self.wake_at(end, at);
+        true
+    }
+
+    /// Where nothing strikes, nothing is given up.
+    pub(crate) fn check_calm(&mut self) {
+        if self.character.is_calm && self.recoveries > 0 {
+            let text = format!("{} generations given up for nothing", self.recoveries);
+            self.fail(Class::Liveness, text);
+        }
+    }
+}

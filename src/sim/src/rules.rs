@@ -1,0 +1,164 @@
+//! What the rules ask of an end, seen at its edge after each of its calls.
+
+use r2ccl_core::limits::SEND_DEPTH;
+use r2ccl_core::{Condition, EndSnapshot, Health, HealthSnapshot, PathId};
+
+use crate::check::Class;
+use crate::connection::{Connection, Held, Side};
+use crate::nic::{QpId, Work};
+use crate::queue::{Nanos, SECOND};
+use crate::world::{EndId, World};
+
+/// Time in which the watchdog leaves only so many paths (PROTOCOL R61).
+const EVICTION_WINDOW: Nanos = 10 * SECOND;
+
+/// What an end had been through when it was looked at last.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    paths: Vec<Option<HealthSnapshot>>,
+    evictions: u64,
+    closed: u64,
+    /// Paths that came back before their hold-down was over.
+    quick: u64,
+    /// A device has not taken what was posted in this call.
+    pub is_refused: bool,
+}
+
+impl Seen {
+    /// Compares with what is now; an error names the rule that was broken in between.
+    fn look(
+        &mut self,
+        (side, now): (Side, Nanos),
+        end: &EndSnapshot,
+        evictions_max: u8,
+    ) -> Result<(), &'static str> {
+        let statistics = end.statistics;
+        if side == Side::Sender {
+            let pairs = self.paths.iter().zip(&end.paths);
+            let pairs = pairs.filter_map(|(old, new)| Some((old.as_ref()?, new.as_ref()?)));
+            self.quick += pairs.filter(|(old, new)| is_quick(old, new)).count() as u64;
+            self.paths = end.paths.to_vec();
+        }
+        let left = statistics.evictions - self.evictions;
+        let closed = statistics.closed - self.closed;
+        (self.evictions, self.closed) = (statistics.evictions, statistics.closed);
+        let is_anywhere = end
+            .paths
+            .iter()
+            .flatten()
+            .any(|path| path.health.is_in_service());
+        // Only where a queue pair was at fault is one probe enough.
+        if self.quick > statistics.queue_pair_faults {
+            return Err("a path came back before its hold-down was over");
+        }
+        // An error in the same call may have ended the path that was better.
+        if left > 0 && left == closed && !is_anywhere {
+            return Err("a path was left with nowhere better to go");
+        }
+        if now < EVICTION_WINDOW && statistics.evictions > evictions_max.into() {
+            return Err("too many paths were left in ten seconds");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path came back into service before its hold-down was over.
+fn is_quick(old: &HealthSnapshot, new: &HealthSnapshot) -> bool {
+    old.health == Health::Probation
+        && new.health.is_in_service()
+        && new.generation == old.generation
+        && new.since.since(old.since) < old.hold_down_ns
+}
+
+impl Connection {
+    /// Whether a queue pair belongs to a generation that is over at the sender.
+    pub(crate) fn is_over(&self, qp: QpId) -> bool {
+        let held = self.ends[Side::Sender as usize].held.iter();
+        held.filter(|held| held.qp == qp).any(|held| {
+            let half = self.sender.half();
+            half.generation(held.path) != Some(held.generation)
+                || half.condition(held.path) == Some(Condition::Retired)
+        })
+    }
+
+    /// Whether an end has nothing left to post that it could post.
+    fn check_posted(&self, side: Side) -> Result<(), &'static str> {
+        match side {
+            Side::Sender => self.check_segments(),
+            Side::Receiver => self.check_words(),
+        }
+    }
+
+    /// What a path could take does not wait for another one (PROTOCOL R51).
+    fn check_segments(&self) -> Result<(), &'static str> {
+        let sender = self.sender.half();
+        let marks = sender.snapshot();
+        let mut can_post = false;
+        for path in (0..self.paths.len() as u8).filter_map(PathId::new) {
+            let is_live = sender.condition(path) == Some(Condition::Live);
+            if is_live && sender.outstanding(path) >= SEND_DEPTH {
+                return Ok(());
+            }
+            can_post |= is_live;
+        }
+        if can_post && marks.posted < marks.filled {
+            return Err("a segment waits although a path could take it");
+        }
+        Ok(())
+    }
+
+    /// Credits and counter are posted in the call in which they are due (PROTOCOL R11).
+    fn check_words(&self) -> Result<(), &'static str> {
+        let receiver = self.receiver.half();
+        let can_post = receiver.credit_path().is_some_and(|path| {
+            receiver.condition(path) == Some(Condition::Live)
+                && receiver.outstanding(path) < SEND_DEPTH
+        });
+        if can_post && receiver.has_unsent() {
+            return Err("a credit or counter waits although its path could take it");
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// Looks at an end after a call.
+    pub(crate) fn check_rules(&mut self, end: EndId) {
+        let now = self.queue.now();
+        let connection = &mut self.connections[end.connection];
+        let snapshot = match end.side {
+            Side::Sender => connection.sender.snapshot(),
+            Side::Receiver => connection.receiver.snapshot(),
+        };
+        let seen = &mut connection.ends[end.side as usize].seen;
+        let result = seen.look((end.side, now), &snapshot, self.character.evictions_max);
+        let is_refused = core::mem::take(&mut seen.is_refused);
+        let result = if is_refused {
+            result
+        } else {
+            result.and(connection.check_posted(end.side))
+        };
+        if let Err(text) = result {
+            self.fail(Class::Liveness, format!("{end:?}: {text}"));
+        }
+    }
+
+    /// An end posts on a queue pair: a new one was proved by both ends (PROTOCOL R59), and its
+    /// queue has an end (PROTOCOL R14).
+    pub(crate) fn post_work(&mut self, end: EndId, held: Held, work: Work) {
+        self.with_nics(|nics, around| nics.post(held.qp, work, around));
+        let peer = self.nics.qps[held.qp].peer;
+        let other = &self.connections[end.connection].ends[end.side.other() as usize];
+        let mut others = other.held.iter();
+        let there = others.find(|other| Some(other.qp) == peer);
+        let is_proved = held.is_proved && there.is_none_or(|other| other.is_proved);
+        if held.generation.0 > 0 && !is_proved {
+            let text = format!("{end:?} posts before a proof: {held:?} to {there:?}");
+            self.fail(Class::Liveness, text);
+        }
+        if self.nics.qps[held.qp].unanswered() > SEND_DEPTH as usize {
+            let text = format!("{end:?} has more than {SEND_DEPTH} work requests outstanding");
+            self.fail(Class::Safety, text);
+        }
+    }
+}
