@@ -34,9 +34,14 @@ impl Seen {
     ) -> Result<(), &'static str> {
         let statistics = end.statistics;
         if side == Side::Sender {
+            let mut old_paths = self.paths.iter().flatten();
+            let had_service = old_paths.any(|path| path.health.is_in_service());
+            // Where no path is in service the wait for one stays short.
+            let longest = if had_service { Nanos::MAX } else { SECOND };
             let pairs = self.paths.iter().zip(&end.paths);
             let pairs = pairs.filter_map(|(old, new)| Some((old.as_ref()?, new.as_ref()?)));
-            self.quick += pairs.filter(|(old, new)| is_quick(old, new)).count() as u64;
+            let quick = pairs.filter(|(old, new)| is_quick(old, new, longest));
+            self.quick += quick.count() as u64;
             self.paths = end.paths.to_vec();
         }
         let left = statistics.evictions - self.evictions;
@@ -63,11 +68,11 @@ impl Seen {
 }
 
 /// Whether a path came back into service before its hold-down was over.
-fn is_quick(old: &HealthSnapshot, new: &HealthSnapshot) -> bool {
+fn is_quick(old: &HealthSnapshot, new: &HealthSnapshot, longest: Nanos) -> bool {
     old.health == Health::Probation
         && new.health.is_in_service()
         && new.generation == old.generation
-        && new.since.since(old.since) < old.hold_down_ns
+        && new.since.since(old.since) < old.hold_down_ns.min(longest)
 }
 
 impl Connection {

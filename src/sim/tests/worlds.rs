@@ -29,7 +29,11 @@ fn known_seeds_hold() {
 #[test]
 fn the_first_worlds_hold() {
     let mut totals = Totals::default();
-    for seed in 0..WORLDS {
+    // Writes that come late into a slot are rare: a few more worlds, if need be.
+    for seed in 0..4 * WORLDS {
+        if seed >= WORLDS && totals.eager.late > 0 {
+            break;
+        }
         match run_one(Options {
             seed,
             ..Options::default()
