@@ -25,9 +25,12 @@ macro_rules! reports {
 }
 
 reports! {
-    field_report_01_repaired_port: "field-report-01", "<https://github.com/NVIDIA/nccl/issues/2157>";
-    field_report_02_warm_standby: "field-report-02", "<https://github.com/NVIDIA/nccl/issues/2310>";
-    field_report_03_repair_after_days: "outage-48h", "<https://github.com/NVIDIA/nccl/issues/2323>";
+    field_report_01_repaired_port:
+        "field-report-01", "<https://github.com/NVIDIA/nccl/issues/2157>";
+    field_report_02_warm_standby:
+        "field-report-02", "<https://github.com/NVIDIA/nccl/issues/2310>";
+    field_report_03_repair_after_days:
+        "outage-48h", "<https://github.com/NVIDIA/nccl/issues/2323>";
     field_report_04_borrowed_nics: "field-report-04", "<https://github.com/NVIDIA/nccl/issues/2192>";
     field_report_05_up_is_not_usable:
         "field-report-05", "<https://github.com/kvcache-ai/Mooncake/issues/2960>";
@@ -37,7 +40,8 @@ reports! {
         "field-report-07", "<https://github.com/ROCm/rocm-systems/pull/6145>";
     field_report_10_two_planes: "field-report-10", "<https://github.com/NVIDIA/nccl/issues/1804>";
     field_report_11_rails_only: "field-report-11", "<https://github.com/NVIDIA/nccl/issues/2013>";
-    field_report_12_no_address_yet: "field-report-12", "<https://github.com/NVIDIA/nccl/pull/2183>";
+    field_report_12_no_address_yet:
+        "field-report-12", "<https://github.com/NVIDIA/nccl/pull/2183>";
     field_report_16_no_path_left: "field-report-16", "<https://github.com/NVIDIA/nccl/issues/1434>";
     field_report_17_device_dies: "field-report-17", "<https://github.com/NVIDIA/nccl/issues/230>";
     field_report_20_toggling_port: "field-report-20", "<https://github.com/ROCm/rccl/issues/1423>";
