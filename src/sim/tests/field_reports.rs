@@ -31,7 +31,8 @@ reports! {
         "field-report-02", "<https://github.com/NVIDIA/nccl/issues/2310>";
     field_report_03_repair_after_days:
         "outage-48h", "<https://github.com/NVIDIA/nccl/issues/2323>";
-    field_report_04_borrowed_nics: "field-report-04", "<https://github.com/NVIDIA/nccl/issues/2192>";
+    field_report_04_borrowed_nics:
+        "field-report-04", "<https://github.com/NVIDIA/nccl/issues/2192>";
     field_report_05_up_is_not_usable:
         "field-report-05", "<https://github.com/kvcache-ai/Mooncake/issues/2960>";
     field_report_06_swallowed_work:
@@ -55,5 +56,6 @@ reports! {
     field_report_27_flaps: "field-report-27", "<https://github.com/NVIDIA/nccl/issues/1557>";
     field_report_28_failback: "field-report-28", "<https://github.com/NVIDIA/nccl/issues/2044>";
     field_report_32_one_rail: "field-report-32", "<https://github.com/openucx/ucx/issues/7846>";
-    field_report_35_idle_cable: "field-report-35", "<https://github.com/ofiwg/libfabric/issues/7803>";
+    field_report_35_idle_cable:
+        "field-report-35", "<https://github.com/ofiwg/libfabric/issues/7803>";
 }
