@@ -40,7 +40,7 @@ want_lint=0    # rustfmt or clippy is missing
 
 have_clang() {
     ldconfig -p 2>/dev/null | grep -q 'libclang[-.0-9]*\.so' && return 0
-    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null
+    compgen -G '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' >/dev/null
 }
 
 find_missing() {
