@@ -5,20 +5,21 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lab" && pwd)
 
 usage() {
     cat <<'TEXT'
-usage: scripts/lab.sh [--qemu] [--limit S] [--memory MIB] [--write FOLDER]... [--log FILE] COMMAND...
+usage: scripts/lab.sh [OPTIONS] COMMAND...
        scripts/lab.sh [--qemu] --setup | --check
 
-Runs COMMAND as root of a User-Mode Linux whose kernel has Soft-RoCE: devices rxe_a0 and rxe_a1 of host 0,
-rxe_b0 and rxe_b1 of host 1, number 0 of both on one switch and number 1 on another. `lab-cut NIC HOW`
-and `lab-heal NIC HOW` cut and heal them; `scripts/lab.sh lab-cut --help` lists how. COMMAND finds the
-caller's environment, folder and files, read-only; /tmp, /run and /dev/shm are its own. Its output and
-exit status are passed through; its input is empty.
+Runs COMMAND as root of a User-Mode Linux whose kernel has Soft-RoCE: devices rxe_a0 and rxe_a1 of
+host 0, rxe_b0 and rxe_b1 of host 1, number 0 of both on one switch and number 1 on another.
+`lab-cut NIC HOW` and `lab-heal NIC HOW` cut and heal them; `scripts/lab.sh lab-cut --help` lists how.
+COMMAND finds the caller's environment, folder and files, read-only; /tmp, /run and /dev/shm are its
+own. Its output and exit status are passed through; its input is empty.
 
   --qemu           Debian's own kernel, on a machine that QEMU emulates: about ten times slower, with two
                    CPUs and without a build; a cross-check
   --limit S        end it after S seconds (default 120) with status 124
   --memory MIB     the guest's memory (default 512)
-  --write FOLDER   a folder that COMMAND may write to
+  --write FOLDER   a folder that COMMAND may write to (can be repeated)
+  --read FOLDER    a folder in /tmp, /run or /dev/shm that COMMAND may read (can be repeated)
   --log FILE       keep the kernel's messages
   --setup          install what is missing (apt, root or sudo) and build the kernel: some minutes, once
   --check          say whether the lab can run at once; status 1 if it needs --setup first
@@ -36,15 +37,29 @@ die() {
 . "$here/packages.sh"
 
 limit=120 memory=512 log='' kernel_script=$here/kernel.sh needs=$RUN_NEEDS build_needs=$BUILD_NEEDS
-folders=("$here" "$PWD") modes=(ro ro)
+folders=("$here" "$(pwd -P)") modes=(ro ro) action=run
 
 need_value() { [ $# -ge 2 ] || die "$1 needs a value; see scripts/lab.sh --help"; }
 number() { case "$2" in '' | *[!0-9]* | 0*) die "$1 wants a number, not '$2'" ;; esac; }
 
+# show FOLDER MODE: the command will see it.
+show() {
+    local folder
+    folder=$(cd "$1" 2>/dev/null && pwd -P) || die "no folder '$1'"
+    case "$folder" in
+    / | /dev/shm | /run | /tmp) die "$folder is the guest's own; name a folder in it" ;;
+    esac
+    folders+=("$folder") modes+=("$2")
+}
+
+keep_log() { log=$(realpath -- "$1") || die "--log: '$1' is not a file name"; }
+
 setup() {
+    local kernel
     check_machine
     install_packages "$needs$build_needs"
-    say "ready: $("$kernel_script")"
+    kernel=$("$kernel_script") || exit 125
+    say "ready: $kernel"
 }
 
 # What keeps the lab from running at once, if anything.
@@ -72,14 +87,11 @@ while [ $# -gt 0 ]; do
     --qemu) kernel_script=$here/qemu.sh needs=$RUN_NEEDS$QEMU_NEEDS build_needs='' ;;
     --limit) need_value "$@" && number "$@" && limit=$2 && shift ;;
     --memory) need_value "$@" && number "$@" && memory=$2 && shift ;;
-    --log) need_value "$@" && log=$(realpath -- "$2") && shift ;;
-    --write)
-        need_value "$@"
-        folders+=("$(realpath -e -- "$2")") modes+=(rw)
-        shift
-        ;;
-    --setup) setup && exit 0 ;;
-    --check) check ;;
+    --log) need_value "$@" && keep_log "$2" && shift ;;
+    --read) need_value "$@" && show "$2" ro && shift ;;
+    --write) need_value "$@" && show "$2" rw && shift ;;
+    --setup) action=setup ;;
+    --check) action=check ;;
     -h | --help) usage && exit 0 ;;
     --) shift && break ;;
     -*) usage >&2 && exit 125 ;;
@@ -87,6 +99,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+case "$action" in
+setup) setup && exit 0 ;;
+check) check ;;
+esac
 [ $# -gt 0 ] || { usage >&2 && exit 125; }
 reason=$(obstacle)
 [ -z "$reason" ] || die "$reason; run scripts/lab.sh --setup (some minutes, once)."

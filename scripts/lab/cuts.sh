@@ -38,8 +38,8 @@ check_arguments() {
 
 fabric_tc() { tc -netns "$FABRIC" "$@"; }
 
-# add_filter NIC DIRECTION PREFERENCE MATCH...: what arrives at the switch is ingress, what leaves it egress.
-# Each way has a preference of its own, so that several can be in force at once.
+# add_filter NIC DIRECTION PREFERENCE MATCH...: what arrives at the switch is ingress, what leaves it is
+# egress. Each way has a preference of its own, so that several can be in force at once.
 add_filter() {
     local nic=$1 direction=$2 preference=$3
     shift 3
@@ -50,17 +50,19 @@ add_filter() {
 delete_filter() { fabric_tc filter del dev "p$1" "$2" pref "$3" 2>/dev/null || true; }
 
 cut_nic() {
-    local nic=$1 how=$2 direction
+    local nic=$1 how=$2
     case "$how" in
     admin) ip link set "$nic" down ;;
     carrier) ip -netns "$FABRIC" link set "p$nic" down ;;
     deaf) add_filter "$nic" egress 1 protocol all matchall ;;
     mute) add_filter "$nic" ingress 1 protocol all matchall ;;
-    cut) for direction in ingress egress; do add_filter "$nic" "$direction" 2 protocol all matchall; done ;;
+    cut)
+        add_filter "$nic" ingress 2 protocol all matchall
+        add_filter "$nic" egress 2 protocol all matchall
+        ;;
     rdma)
-        for direction in ingress egress; do
-            add_filter "$nic" "$direction" 3 protocol ip flower ip_proto udp dst_port 4791
-        done
+        add_filter "$nic" ingress 3 protocol ip flower ip_proto udp dst_port 4791
+        add_filter "$nic" egress 3 protocol ip flower ip_proto udp dst_port 4791
         ;;
     loss) cut_nic "$nic" loss:5 ;;
     loss:*) fabric_tc qdisc replace dev "p$nic" parent 1:1 handle 10: netem loss "${how#loss:}%" ;;
@@ -68,15 +70,15 @@ cut_nic() {
 }
 
 heal_nic() {
-    local nic=$1 how=$2 direction
+    local nic=$1 how=$2
     case "$how" in
     admin) ip link set "$nic" up && restore_routes "$nic" ;;
     # The NIC is up at once, the switch passes its packets a little later.
     carrier) ip -netns "$FABRIC" link set "p$nic" up && await_port "$nic" ;;
     deaf) delete_filter "$nic" egress 1 ;;
     mute) delete_filter "$nic" ingress 1 ;;
-    cut) for direction in ingress egress; do delete_filter "$nic" "$direction" 2; done ;;
-    rdma) for direction in ingress egress; do delete_filter "$nic" "$direction" 3; done ;;
+    cut) delete_filter "$nic" ingress 2 && delete_filter "$nic" egress 2 ;;
+    rdma) delete_filter "$nic" ingress 3 && delete_filter "$nic" egress 3 ;;
     loss | loss:*) fabric_tc qdisc del dev "p$nic" parent 1:1 2>/dev/null || true ;;
     esac
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the guest for lab.sh: guest.sh RUN KERNEL LIMIT MEMORY LOG. Its exit status is that of the command.
-# KERNEL is a User-Mode Linux, or the folder that qemu.sh makes.
-# Its input is a pipe from lab.sh; when that is gone, even killed, the guest ends and folder RUN with it.
+# Runs the guest for lab.sh: guest.sh RUN KERNEL LIMIT MEMORY LOG. KERNEL is a User-Mode Linux, or the
+# folder that qemu.sh makes. The exit status is that of the command.
+# The input is a pipe from lab.sh; when that is gone, even killed, the guest ends and folder RUN with it.
 # Therefore this is a session of its own, which survives the end of lab.sh's process group.
 set -euo pipefail
 run=$1 kernel=$2 limit=$3 memory=$4 log=$5
@@ -36,7 +36,7 @@ readers="$readers $!"
 
 # The kernel hands words of its command line that it does not know to init, as environment.
 if [ -d "$kernel" ]; then
-    # Two CPUs that take turns: with a thread for each, the kernel's patching of its own code can go wrong.
+    # Two CPUs that take turns: with a thread for each, the kernel can stumble over patches of its own code.
     # shellcheck disable=SC2054
     machine=(qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m "$memory" -M pc,usb=off
         -nodefaults -no-user-config -display none -no-reboot -serial "file:$log"

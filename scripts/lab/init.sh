@@ -35,8 +35,8 @@ visible() {
     done
 }
 
-# The host's files are read-only, but for the folders given to --write; usual places of temporary files
-# are the guest's own and begin empty, but for what is needed from there.
+# The host's files are read-only, but for the folders given to --write; the usual places of temporary
+# files are the guest's own and begin empty, but for what the run needs from there.
 make_files() {
     local index place
     mount_here -t proc proc /proc
@@ -67,8 +67,8 @@ end_others() {
     done
 }
 
-# The command writes to pipes, as it would under a test runner; LAB_OUTPUT and LAB_ERRORS are devices that
-# lead to guest.sh.
+# The command writes to pipes, as it would under a test runner; LAB_OUTPUT and LAB_ERRORS are devices
+# that lead to guest.sh.
 run_command() {
     local status=0
     mkfifo /run/lab.output /run/lab.errors

@@ -3,8 +3,8 @@
 #
 # Host 0 has the NICs a0 and a1, host 1 has b0 and b1. NIC number 0 of both hangs on one switch, number 1
 # on another. The NICs are the near ends of virtual cables; the far ends are called as the NIC with a p
-# before, and are ports of the switches, two bridges in the network namespace "fabric". Both hosts live in
-# one kernel, since Soft-RoCE works in the first namespace only.
+# before, and are ports of the switches, two bridges in the network namespace "fabric". The NICs of both
+# hosts are in the first namespace, since Soft-RoCE moves data only there (before Linux 7).
 
 readonly NICS=(a0 b0 a1 b1)
 readonly FABRIC=fabric
@@ -23,8 +23,8 @@ settings() {
 }
 
 # What one host sends to the other must leave by its NIC, though the kernel knows both addresses as its
-# own: the table of local addresses comes last. RDMA names its NIC when it asks for a route, and takes the
-# one that the kernel itself keeps; TCP does not, and has a table that says "unreachable" without the link.
+# own: the table of local addresses comes last. RDMA names its NIC when it asks for a route, and takes
+# the one that the kernel keeps; TCP does not, and has a table that says "unreachable" without the link.
 rules_of() {
     local nic=$1 from to table
     from=$(address_of "$nic") to=$(address_of "$(peer_of "$nic")") table=$(table_of "$nic")
@@ -33,13 +33,14 @@ rules_of() {
     echo "route add unreachable default metric 4096 table $table"
 }
 
-# What the kernel forgets when somebody sets the NIC down. The peer's hardware address is there so that no
-# queue pair waits for ARP.
+# What the kernel forgets when somebody sets the NIC down. The peer's hardware address is there so that
+# no queue pair waits for ARP.
 restore_routes() {
-    local nic=$1 peer
+    local nic=$1 peer to
     peer=$(peer_of "$nic")
-    ip route replace "$(address_of "$peer")" dev "$nic" src "$(address_of "$nic")" table "$(table_of "$nic")"
-    ip neigh replace "$(address_of "$peer")" lladdr "$(hardware_address_of "$peer")" dev "$nic" nud permanent
+    to=$(address_of "$peer")
+    ip route replace "$to" dev "$nic" src "$(address_of "$nic")" table "$(table_of "$nic")"
+    ip neigh replace "$to" lladdr "$(hardware_address_of "$peer")" dev "$nic" nud permanent
 }
 
 # ARP is a millisecond late. On a wire without any delay the answer arrives before the kernel's RDMA part

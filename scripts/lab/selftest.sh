@@ -63,7 +63,8 @@ group_of() {
 }
 # Living processes (zombies wait for whoever started them) of group $1.
 members_of() {
-    cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' | awk -v group="$1" '$4 == group && $2 != "Z"' || true
+    cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' |
+        awk -v group="$1" '$4 == group && $2 != "Z"' || true
 }
 
 # gone FOLDER GROUP: whether folder and processes vanish.
@@ -100,21 +101,26 @@ test_status() {
 }
 
 test_passing() {
-    local text=$'two  words\nand \'quotes\' é'
+    local seen text=$'two  words\nand \'quotes\' é'
     # shellcheck disable=SC2016
-    expect 'arguments and environment pass' same \
-        "$(TEXT=$text "$lab" bash -c 'printf "%s|%s|%s" "$1" "$TEXT" "$PWD"' bash "$text")" "$text|$text|$(pwd -P)"
-    expect 'errors are apart from output' same "$("$lab" bash -c 'echo out; echo error >&2' 2>&1 >/dev/null)" error
+    seen=$(TEXT=$text "$lab" bash -c 'printf "%s|%s|%s" "$1" "$TEXT" "$PWD"' bash "$text") || true
+    expect 'arguments, environment and folder pass' same "$seen" "$text|$text|$(pwd -P)"
+    seen=$("$lab" bash -c 'echo out; echo error >&2' 2>&1 >/dev/null) || true
+    expect 'errors are apart from output' same "$seen" error
     head -c 3000000 "$("$here/kernel.sh" --path)" >"$scratch/bytes"
     expect 'bytes pass unchanged' cmp "$scratch/bytes" <(cd "$scratch" && "$lab" cat bytes)
 }
 
 test_files() {
+    local seen
     mkdir "$scratch/writable"
-    status_of "$lab" --write "$scratch/writable" bash -c \
-        "echo new >'$scratch/writable/file'; echo new >'$here/file'; echo new >/etc/r2ccl-file; echo new >/tmp/r2ccl-file" >/dev/null
-    expect '--write lets it write' same "$(cat "$scratch/writable/file")" new
-    expect 'elsewhere the host stays as it is' [ ! -e "$here/file" -a ! -e /etc/r2ccl-file -a ! -e /tmp/r2ccl-file ]
+    # shellcheck disable=SC2016
+    status_of "$lab" --write "$scratch/writable" \
+        bash -c 'for folder; do echo new >"$folder/r2ccl-file"; done' bash \
+        "$scratch/writable" "$here" /etc /tmp >/dev/null
+    expect '--write lets it write' same "$(cat "$scratch/writable/r2ccl-file")" new
+    seen=$(ls "$here/r2ccl-file" /etc/r2ccl-file /tmp/r2ccl-file 2>/dev/null) || true
+    expect 'elsewhere the host stays as it is' same "$seen" ''
 }
 
 test_limit() {
