@@ -72,7 +72,7 @@ cut_nic() {
 heal_nic() {
     local nic=$1 how=$2
     case "$how" in
-    admin) ip link set "$nic" up && restore_routes "$nic" ;;
+    admin) ip link set "$nic" up && routes_of "$nic" | ip -batch - ;;
     # The NIC is up at once, the switch passes its packets a little later.
     carrier) ip -netns "$FABRIC" link set "p$nic" up && await_port "$nic" ;;
     deaf) delete_filter "$nic" egress 1 ;;

@@ -19,10 +19,14 @@ finish() {
 trap finish EXIT
 trap '' INT TERM HUP
 trap 'exit 125' USR1
+late=0
+trap 'late=1' USR2
 
+# Waits for the end of lab.sh or of the time, whichever comes first.
 {
-    read -r || true
-    kill -USR1 $$
+    seen=0
+    read -r -t "$limit" || seen=$?
+    if [ "$seen" -gt 128 ]; then kill -USR2 $$; else kill -USR1 $$; fi
 } <&0 &
 watcher=$!
 
@@ -53,18 +57,19 @@ else
         quiet panic=-1 LAB_OUTPUT=/dev/ttyS0 LAB_ERRORS=/dev/ttyS1
         con=null con0=null,fd:5 ssl=null ssl0=null,fd:3 ssl1=null,fd:4 "uml_dir=$run/uml" umid=guest)
 fi
-setsid timeout --kill-after=3 "$limit" "${machine[@]}" \
-    </dev/null 3>"$run/output" 4>"$run/errors" 5>>"$log" >>"$log" 2>&1 &
+# The group to kill is that of the machine: User-Mode Linux leaves any other.
+setsid setpriv --pdeathsig KILL "${machine[@]}" </dev/null \
+    3>"$run/output" 4>"$run/errors" 5>>"$log" >>"$log" 2>&1 &
 guest=$!
-ended=0
-wait "$guest" || ended=$?
+wait "$guest" || true
+trap '' USR2
 kill -9 -- "-$guest" 2>/dev/null || true
 # shellcheck disable=SC2086
 wait $readers || true
 
 # User-Mode Linux may stumble while it switches off: only the file says how the command ended.
 [ ! -s "$run/status" ] || exit "$(<"$run/status")"
-if [ "$ended" = 124 ] || [ "$ended" = 137 ]; then
+if [ "$late" = 1 ]; then
     echo "lab: ended after $limit s; --limit gives more" >&2
     exit 124
 fi

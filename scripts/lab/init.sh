@@ -42,6 +42,10 @@ make_files() {
     mount_here -t proc proc /proc
     mount_here -t sysfs sysfs /sys
     mount_here -t devtmpfs devtmpfs /dev
+    ln -s /proc/self/fd /dev/fd
+    ln -s /proc/self/fd/0 /dev/stdin
+    ln -s /proc/self/fd/1 /dev/stdout
+    ln -s /proc/self/fd/2 /dev/stderr
     mkdir -p /dev/pts /dev/shm
     mount_here -t devpts devpts /dev/pts
     for index in "${!folders[@]}"; do

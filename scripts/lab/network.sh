@@ -9,13 +9,20 @@
 readonly NICS=(a0 b0 a1 b1)
 readonly FABRIC=fabric
 
-host_of() { case "$1" in a?) echo 1 ;; b?) echo 2 ;; esac; }
-address_of() { echo "10.10.${1#?}.$(host_of "$1")"; }
-hardware_address_of() { echo "02:00:00:00:0${1#?}:0$(host_of "$1")"; }
-# The NIC at the other end of the wire.
-peer_of() { case "$1" in a?) echo "b${1#?}" ;; b?) echo "a${1#?}" ;; esac; }
-# The routing table for what this NIC's address sends to its peer.
-table_of() { echo "1${1#?}$(host_of "$1")"; }
+# describe NIC: sets the variables below. Starting a process is slow in the lab: no functions that print.
+describe() {
+    case "$1" in
+    a?) host=1 ;;
+    b?) host=2 ;;
+    esac
+    wire=${1#?}
+    address=10.10.$wire.$host
+    hardware_address=02:00:00:00:0$wire:0$host
+    peer_address=10.10.$wire.$((3 - host))
+    peer_hardware_address=02:00:00:00:0$wire:0$((3 - host))
+    # For what this NIC's address sends to its peer.
+    table=1$wire$host
+}
 
 settings() {
     local pair
@@ -26,21 +33,18 @@ settings() {
 # own: the table of local addresses comes last. RDMA names its NIC when it asks for a route, and takes
 # the one that the kernel keeps; TCP does not, and has a table that says "unreachable" without the link.
 rules_of() {
-    local nic=$1 from to table
-    from=$(address_of "$nic") to=$(address_of "$(peer_of "$nic")") table=$(table_of "$nic")
-    echo "rule add pref $table iif lo oif $nic to $to lookup main"
-    echo "rule add pref 2$table iif lo from $from to $to lookup $table"
+    describe "$1"
+    echo "rule add pref $table iif lo oif $1 to $peer_address lookup main"
+    echo "rule add pref 2$table iif lo from $address to $peer_address lookup $table"
     echo "route add unreachable default metric 4096 table $table"
 }
 
 # What the kernel forgets when somebody sets the NIC down. The peer's hardware address is there so that
 # no queue pair waits for ARP.
-restore_routes() {
-    local nic=$1 peer to
-    peer=$(peer_of "$nic")
-    to=$(address_of "$peer")
-    ip route replace "$to" dev "$nic" src "$(address_of "$nic")" table "$(table_of "$nic")"
-    ip neigh replace "$to" lladdr "$(hardware_address_of "$peer")" dev "$nic" nud permanent
+routes_of() {
+    describe "$1"
+    echo "route replace $peer_address dev $1 src $address table $table"
+    echo "neigh replace $peer_address lladdr $peer_hardware_address dev $1 nud permanent"
 }
 
 # ARP is a millisecond late. On a wire without any delay the answer arrives before the kernel's RDMA part
@@ -62,9 +66,10 @@ make_wires() {
         echo "rule add pref 5000 lookup local"
         echo "rule del pref 0"
         for nic in "${NICS[@]}"; do
-            echo "link add $nic mtu 4200 address $(hardware_address_of "$nic")" \
+            describe "$nic"
+            echo "link add $nic mtu 4200 address $hardware_address" \
                 "type veth peer name p$nic mtu 4200 netns $FABRIC"
-            echo "addr add $(address_of "$nic")/24 dev $nic"
+            echo "addr add $address/24 dev $nic"
             rules_of "$nic"
         done
     } | ip -batch -
@@ -95,9 +100,9 @@ make_network() {
     settings all/rp_filter=0 default/rp_filter=0
     for nic in "${NICS[@]}"; do
         settings "$nic/rp_filter=0" "$nic/accept_local=1" "$nic/arp_announce=2" "$nic/arp_ignore=1"
-        ip link set "$nic" up
-        restore_routes "$nic"
-    done
+        echo "link set $nic up"
+        routes_of "$nic"
+    done | ip -batch -
     for nic in "${NICS[@]}"; do echo "link add rxe_$nic type rxe netdev $nic"; done | rdma --batch -
     for nic in "${NICS[@]}"; do await_port "$nic"; done
 }
