@@ -1,9 +1,8 @@
 # Sourced by lab-cut and lab-heal: the ways to cut a NIC off, and their opposites.
 # shellcheck shell=bash
 
-lab=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source=scripts/lab/network.sh
-. "$lab/network.sh"
+. "${BASH_SOURCE[0]%/*}/network.sh"
 
 readonly WAYS=(admin carrier deaf mute cut rdma loss)
 

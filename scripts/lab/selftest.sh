@@ -9,7 +9,7 @@ usage() {
     cat <<'TEXT'
 usage: scripts/lab/selftest.sh
 
-Boots the lab some times and checks its devices, its cuts, and how it ends. Needs scripts/lab.sh --setup.
+Boots the lab a dozen times (half a minute to a minute) and checks its devices, its cuts, and how it ends. Needs scripts/lab.sh --setup.
 The last line says how many checks failed; the exit status is 1 if any did.
 TEXT
 }
