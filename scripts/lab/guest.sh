@@ -9,11 +9,12 @@ watcher='' guest='' readers=''
 
 # shellcheck disable=SC2317
 finish() {
+    # Silent, since the shell speaks of children that it finds killed.
+    exec 2>/dev/null
     # shellcheck disable=SC2086
-    kill -9 $watcher $readers 2>/dev/null || true
-    [ -z "$guest" ] || kill -9 -- "-$guest" 2>/dev/null || true
-    # The shell speaks of what it waits for and finds killed.
-    wait 2>/dev/null || true
+    kill -9 $watcher $readers || true
+    [ -z "$guest" ] || kill -9 -- "-$guest" || true
+    wait || true
     rm -rf "$run"
 }
 trap finish EXIT
@@ -63,7 +64,10 @@ setsid setpriv --pdeathsig KILL "${machine[@]}" </dev/null \
 guest=$!
 wait "$guest" || true
 trap '' USR2
-kill -9 -- "-$guest" 2>/dev/null || true
+{
+    kill -9 -- "-$guest"
+    wait "$guest"
+} 2>/dev/null || true
 # shellcheck disable=SC2086
 wait $readers || true
 
