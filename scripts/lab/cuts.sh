@@ -1,0 +1,83 @@
+# Sourced by lab-cut and lab-heal: the ways to cut a NIC off, and their opposites.
+# shellcheck shell=bash
+
+# shellcheck source=scripts/lab/network.sh
+. "${BASH_SOURCE[0]%/*}/network.sh"
+
+readonly WAYS=(admin carrier deaf mute cut rdma loss)
+
+ways() {
+    cat <<'TEXT'
+NIC is a0, a1, b0 or b1. HOW is one of
+  admin    the host sets its NIC down
+  carrier  the switch sets its port down, so the NIC loses its carrier
+  deaf     nothing reaches the NIC any more; the link stays up, as for all below
+  mute     nothing that the NIC sends arrives
+  cut      both
+  rdma     both, but only for RoCE: TCP between the hosts goes on
+  loss     some of what should reach the NIC is lost: 5 of 100 packets, or as many as "loss:N" says
+TEXT
+}
+
+# check_arguments NIC HOW: ends the script if one is wrong.
+check_arguments() {
+    [ "${LAB:-}" = 1 ] || {
+        echo "${0##*/}: there is something to cut only inside the lab; see scripts/lab.sh --help" >&2
+        exit 2
+    }
+    case " ${NICS[*]} " in
+    *" $1 "*) ;;
+    *) echo "${0##*/}: no NIC '$1'" >&2 && exit 2 ;;
+    esac
+    case " ${WAYS[*]} " in
+    *" ${2%%:*} "*) ;;
+    *) echo "${0##*/}: no way '$2'" >&2 && exit 2 ;;
+    esac
+}
+
+fabric_tc() { tc -netns "$FABRIC" "$@"; }
+
+# add_filter NIC DIRECTION PREFERENCE MATCH...: what arrives at the switch is ingress, what leaves it is
+# egress. Each way has a preference of its own, so that several can be in force at once.
+add_filter() {
+    local nic=$1 direction=$2 preference=$3
+    shift 3
+    fabric_tc filter replace dev "p$nic" "$direction" pref "$preference" handle 1 "$@" action drop
+}
+
+# Says nothing if there is none.
+delete_filter() { fabric_tc filter del dev "p$1" "$2" pref "$3" 2>/dev/null || true; }
+
+cut_nic() {
+    local nic=$1 how=$2
+    case "$how" in
+    admin) ip link set "$nic" down ;;
+    carrier) ip -netns "$FABRIC" link set "p$nic" down ;;
+    deaf) add_filter "$nic" egress 1 protocol all matchall ;;
+    mute) add_filter "$nic" ingress 1 protocol all matchall ;;
+    cut)
+        add_filter "$nic" ingress 2 protocol all matchall
+        add_filter "$nic" egress 2 protocol all matchall
+        ;;
+    rdma)
+        add_filter "$nic" ingress 3 protocol ip flower ip_proto udp dst_port 4791
+        add_filter "$nic" egress 3 protocol ip flower ip_proto udp dst_port 4791
+        ;;
+    loss) cut_nic "$nic" loss:5 ;;
+    loss:*) fabric_tc qdisc replace dev "p$nic" parent 1:1 handle 10: netem loss "${how#loss:}%" ;;
+    esac
+}
+
+heal_nic() {
+    local nic=$1 how=$2
+    case "$how" in
+    admin) ip link set "$nic" up && routes_of "$nic" | ip -batch - ;;
+    # The NIC is up at once, the switch passes its packets a little later.
+    carrier) ip -netns "$FABRIC" link set "p$nic" up && await_port "$nic" ;;
+    deaf) delete_filter "$nic" egress 1 ;;
+    mute) delete_filter "$nic" ingress 1 ;;
+    cut) delete_filter "$nic" ingress 2 && delete_filter "$nic" egress 2 ;;
+    rdma) delete_filter "$nic" ingress 3 && delete_filter "$nic" egress 3 ;;
+    loss | loss:*) fabric_tc qdisc del dev "p$nic" parent 1:1 2>/dev/null || true ;;
+    esac
+}
