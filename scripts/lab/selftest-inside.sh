@@ -2,25 +2,7 @@
 # The part of selftest.sh that runs inside the lab: devices, data, and the effect of each cut.
 # shellcheck disable=SC2317  # functions that "expect" calls
 set -euo pipefail
-failures=0
-
-# expect WORDS COMMAND...: one line of the report. A "!" before the command turns its result round.
-expect() {
-    local words=$1 status=0
-    shift
-    if [ "$1" = '!' ]; then
-        shift
-        ! "$@" || status=1
-    else
-        "$@" || status=1
-    fi
-    if [ "$status" = 0 ]; then
-        echo "ok      $words"
-    else
-        echo "FAILED  $words"
-        failures=$((failures + 1))
-    fi
-}
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/expect.sh"
 
 now() { echo "${EPOCHREALTIME/./}"; }
 

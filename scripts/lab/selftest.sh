@@ -16,21 +16,9 @@ TEXT
 
 case "${1:-}" in -h | --help) usage && exit 0 ;; esac
 "$lab" --check || exit 125
-failures=0
+. "$here/expect.sh"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-
-expect() {
-    local words=$1 status=0
-    shift
-    "$@" || status=1
-    if [ "$status" = 0 ]; then
-        echo "ok      $words"
-    else
-        echo "FAILED  $words"
-        failures=$((failures + 1))
-    fi
-}
 
 same() { [ "$1" = "$2" ] || { printf '        %q instead of %q\n' "$1" "$2" && return 1; }; }
 
