@@ -174,21 +174,12 @@ impl SendConnection {
     /// Whether the send is done, and its size. Progresses the whole connection.
     pub fn test(&mut self, seq_low: u64) -> Result<Option<u64>> {
         let seq = self.open_seq(seq_low)?;
-        if self.core.status(seq) == SendStatus::Pending {
-            if !self.is_turn() {
-                return Ok(None);
-            }
-            self.drive();
+        let delivered = self.delivered(|core| core.status(seq))?;
+        if delivered.is_some() {
+            self.open[seq.slot()] = None;
+            self.core.release(seq).map_err(|error| self.defect(error))?;
         }
-        match self.core.status(seq) {
-            SendStatus::Delivered { bytes } => {
-                self.open[seq.slot()] = None;
-                self.core.release(seq).map_err(|error| self.defect(error))?;
-                Ok(Some(u64::from(bytes)))
-            }
-            SendStatus::Pending => self.check().map(|()| None),
-            SendStatus::Unknown => Err(self.defect("an open send is unknown to the core")),
-        }
+        Ok(delivered)
     }
 
     /// Like [`SendConnection::test`], for a send that went ahead of its credit.
@@ -199,22 +190,29 @@ impl SendConnection {
             .iter()
             .position(|open| open.as_ref().is_some_and(is_asked));
         let slot = found.ok_or_else(not_open)?;
-        if self.core.eager_status(slot) == SendStatus::Pending {
+        let delivered = self.delivered(|core| core.eager_status(slot))?;
+        if delivered.is_some() {
+            if let Some(seq) = self.core.eager_seq(slot) {
+                self.open[seq.slot()] = None;
+            }
+            self.eager[slot] = None;
+            let released = self.core.release_eager(slot);
+            released.map_err(|error| self.defect(error))?;
+        }
+        Ok(delivered)
+    }
+
+    /// Bytes of an open send that is delivered. Progresses the connection while it is not.
+    fn delivered(&mut self, status: impl Fn(&Sender) -> SendStatus) -> Result<Option<u64>> {
+        if status(&self.core) == SendStatus::Pending {
             if !self.is_turn() {
+                self.shared.note_poll();
                 return Ok(None);
             }
             self.drive();
         }
-        match self.core.eager_status(slot) {
-            SendStatus::Delivered { bytes } => {
-                if let Some(seq) = self.core.eager_seq(slot) {
-                    self.open[seq.slot()] = None;
-                }
-                self.eager[slot] = None;
-                let released = self.core.release_eager(slot);
-                released.map_err(|error| self.defect(error))?;
-                Ok(Some(u64::from(bytes)))
-            }
+        match status(&self.core) {
+            SendStatus::Delivered { bytes } => Ok(Some(u64::from(bytes))),
             SendStatus::Pending => self.check().map(|()| None),
             SendStatus::Unknown => Err(self.defect("an open send is unknown to the core")),
         }
@@ -223,7 +221,6 @@ impl SendConnection {
     /// Whether a test polls. That costs a software NIC a system call, during which data of another
     /// connection waits.
     fn is_turn(&mut self) -> bool {
-        self.shared.note_poll();
         self.tests_since_send += 1;
         self.tests_since_poll += 1;
         self.tests_since_send.max(self.tests_since_poll) > UNANSWERED_TESTS
