@@ -147,11 +147,11 @@ impl World {
             let held = self.make_qp(end, path, generation);
             let mut queue_pair = [0; 64];
             queue_pair[..8].copy_from_slice(&(held.qp as u64).to_le_bytes());
-            let ring_address = self.owners[held.qp].memory as u64;
+            let memory_address = self.owners[held.qp].memory as u64;
             Some(Endpoint {
                 queue_pair,
-                ring_address,
-                ring_rkey: 0,
+                memory_address,
+                memory_rkey: 0,
             })
         };
         let now = self.time();
@@ -182,7 +182,7 @@ impl World {
         let mut number = [0; 8];
         number.copy_from_slice(&remote.queue_pair[..8]);
         let peer = u64::from_le_bytes(number) as QpId;
-        self.join(end, held.qp, peer, remote.ring_address);
+        self.join(end, held.qp, peer, remote.memory_address);
         // Resolving an address may take its time.
         let slow = self.random.percent(5);
         let limit = if slow { SECOND } else { 500 * MICROSECOND };

@@ -85,8 +85,7 @@ impl<H: Half> End<H> {
     }
 
     /// A knock cuts the back-off short, which begins anew: the port may be up and not have its
-    /// address yet. But attempts never follow each other more closely than the
-    /// first back-off.
+    /// address yet. But attempts never follow each other more closely than the first back-off.
     pub(super) fn hurry(&mut self, now: Time, id: PathId) {
         let pause = self.config.back_off_ns;
         if let Some(state) = self.state(id) {

@@ -21,8 +21,8 @@ const FIRST: Generation = Generation(1);
 const MS: u64 = 1_000_000;
 const ENDPOINT: Endpoint = Endpoint {
     queue_pair: [1; 64],
-    ring_address: 2,
-    ring_rkey: 3,
+    memory_address: 2,
+    memory_rkey: 3,
 };
 
 fn at(ms: u64) -> Time {

@@ -6,6 +6,13 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// `N` bytes of a line of fixed size from `offset` on; all callers pass constants inside it.
+pub(crate) fn take<const N: usize, const M: usize>(line: &[u8; M], offset: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&line[offset..offset + N]);
+    bytes
+}
+
 /// Reads fields from the front of a byte string.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],

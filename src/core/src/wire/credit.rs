@@ -14,6 +14,7 @@
 //! The marker is the last word, and writes land in order: a line whose marker is the expected one
 //! is whole.
 
+use super::bytes::take;
 use crate::ids::{Generation, RegionId, Seq};
 use crate::limits::{CREDIT_BYTES, GROUP_MAX, MESSAGE_BYTES_MAX};
 use crate::planted::{Bug, planted};
@@ -123,13 +124,6 @@ impl Credit {
             None => Err(CreditError::Address),
         }
     }
-}
-
-/// `N` bytes of the line from `offset` on; all callers pass constants inside the line.
-fn take<const N: usize>(line: &[u8; CREDIT_BYTES], offset: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&line[offset..offset + N]);
-    bytes
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //!
 //! The marker is the last word, and writes land in order: when the expected one is there, all is.
 
+use super::bytes::take;
 use crate::ids::{Generation, Seq};
 use crate::limits::{EAGER_BYTES_MAX, EAGER_HEAD_BYTES, EAGER_SLOTS};
 
@@ -80,13 +81,6 @@ impl EagerHead {
             tag: i32::from_le_bytes(take(head, 12)),
         })
     }
-}
-
-/// `N` bytes of the head from `offset` on; all callers pass constants inside it.
-fn take<const N: usize>(head: &[u8; EAGER_HEAD_BYTES], offset: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&head[offset..offset + N]);
-    bytes
 }
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ pub struct Endpoint {
     pub queue_pair: [u8; QUEUE_PAIR_ADDRESS_BYTES],
     /// Address of the memory of this generation that the other end writes to: credit ring and
     /// counter word from the sender, the eager slot from the receiver.
-    pub ring_address: u64,
+    pub memory_address: u64,
     /// Its remote key.
-    pub ring_rkey: u32,
+    pub memory_rkey: u32,
 }
 
 /// What one end tells the other about a path. A generation is one attempt: each attempt to
@@ -119,8 +119,8 @@ impl Writer<'_> {
 
     fn endpoint(&mut self, endpoint: &Endpoint) {
         self.put(&endpoint.queue_pair);
-        self.put(&endpoint.ring_address.to_le_bytes());
-        self.put(&endpoint.ring_rkey.to_le_bytes());
+        self.put(&endpoint.memory_address.to_le_bytes());
+        self.put(&endpoint.memory_rkey.to_le_bytes());
     }
 
     fn answer(&mut self, answer: &Answer) {
@@ -252,8 +252,8 @@ fn read_flag(reader: &mut Reader<'_>) -> Option<bool> {
 fn read_endpoint(reader: &mut Reader<'_>) -> Option<Endpoint> {
     Some(Endpoint {
         queue_pair: reader.array()?,
-        ring_address: reader.u64()?,
-        ring_rkey: reader.u32()?,
+        memory_address: reader.u64()?,
+        memory_rkey: reader.u32()?,
     })
 }
 
@@ -298,8 +298,8 @@ mod tests {
             let generation = Generation(generation);
             let endpoint = Endpoint {
                 queue_pair: [count as u8; 64],
-                ring_address: count,
-                ring_rkey: generation.0,
+                memory_address: count,
+                memory_rkey: generation.0,
             };
             match kind {
                 0 => PathFrame::Fence { path, generation },

@@ -87,8 +87,8 @@ pub fn config(seed: u64) -> EndConfig {
 fn endpoint() -> Endpoint {
     Endpoint {
         queue_pair: [0; 64],
-        ring_address: 0,
-        ring_rkey: 0,
+        memory_address: 0,
+        memory_rkey: 0,
     }
 }
 

@@ -286,16 +286,21 @@ fn the_answer_settles_it_before_its_credit() {
         assert_eq!(count(&mut sender, 1).is_ok(), is_taken, "lost: not counted");
         assert_eq!(submit(&mut sender, 5), None);
         give(&mut sender, 0, (0, 1), 5);
-        let again = if is_taken { &[][..] } else { &[0] };
-        assert_eq!(post(&mut sender, other()), again);
-        assert_eq!(count(&mut sender, 1), Ok(()));
-        assert_eq!(sender.eager_status(SLOT), DELIVERED);
-        let lost = sender.snapshot().statistics.eager_lost;
-        assert_eq!(lost, u64::from(!is_taken));
-        sender.release_eager(SLOT).expect("delivered");
-        let next = eager(&mut sender, 1, 5).expect("no credits");
-        assert_eq!((next.path, head(&next, 1).frontier), (other(), Seq(1)));
+        assert_settled(&mut sender, is_taken);
     }
+}
+
+/// It is posted again if it was lost, delivered once, and the next one goes over the other path.
+fn assert_settled(sender: &mut Sender, is_taken: bool) {
+    let again = if is_taken { &[][..] } else { &[0] };
+    assert_eq!(post(sender, other()), again);
+    assert_eq!(count(sender, 1), Ok(()));
+    assert_eq!(sender.eager_status(SLOT), DELIVERED);
+    let lost = sender.snapshot().statistics.eager_lost;
+    assert_eq!(lost, u64::from(!is_taken));
+    sender.release_eager(SLOT).expect("delivered");
+    let next = eager(sender, 1, 5).expect("no credits");
+    assert_eq!((next.path, head(&next, 1).frontier), (other(), Seq(1)));
 }
 
 /// PROTOCOL R42 and R53: with its credit it is a message like others: posted again when the answer
@@ -314,15 +319,7 @@ fn the_answer_settles_it_after_its_credit() {
         assert_eq!(sender.handle_answer(&answer), Ok(true));
         assert_eq!(post(&mut sender, other()), [0; 0], "no fence, no replay");
         assert!(sender.handle_quarantine_over(PATH, GENERATION));
-        let again = if is_taken { &[][..] } else { &[0] };
-        assert_eq!(post(&mut sender, other()), again);
-        assert_eq!(count(&mut sender, 1), Ok(()));
-        assert_eq!(sender.eager_status(SLOT), DELIVERED);
-        let lost = sender.snapshot().statistics.eager_lost;
-        assert_eq!(lost, u64::from(!is_taken));
-        sender.release_eager(SLOT).expect("delivered");
-        let next = eager(&mut sender, 1, 5).expect("no credits");
-        assert_eq!((next.path, head(&next, 1).frontier), (other(), Seq(1)));
+        assert_settled(&mut sender, is_taken);
     }
 }
 
