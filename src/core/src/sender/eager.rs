@@ -262,15 +262,29 @@ impl Sender {
     }
 
     /// A receiver that has closed counts eager messages whose credits never came: that was their
-    /// confirmation, if it counts all of them. Of some nobody could say which they are.
+    /// confirmation. If it counts some only, those are the oldest of one tag; of several tags
+    /// nobody could say which.
     pub(super) fn confirm_eagers(&mut self, delivered: u64) {
-        if delivered < self.posted.0 + self.eagers.ahead() {
+        let counted = delivered.saturating_sub(self.posted.0);
+        let Some(first) = self.eagers.unbound().next().map(|(_, eager)| eager.tag) else {
+            return;
+        };
+        let is_one_tag = self.eagers.unbound().all(|(_, eager)| eager.tag == first);
+        if counted == 0 || counted < self.eagers.ahead() && !is_one_tag {
             return;
         }
-        for eager in self.eagers.slots.iter_mut().flatten() {
-            if eager.seq.is_none() && eager.fate != Fate::Lost {
+        for _ in 0..counted {
+            let mut ahead = self.eagers.unbound();
+            let oldest = ahead.find(|(_, eager)| eager.fate != Fate::Lost);
+            let Some(slot) = oldest.map(|(slot, _)| slot) else {
+                break;
+            };
+            drop(ahead);
+            if let Some(eager) = &mut self.eagers.slots[slot] {
                 eager.fate = Fate::Confirmed;
             }
         }
+        // The credits of these may still arrive.
+        self.ended = self.ended.max(Seq(delivered));
     }
 }

@@ -70,6 +70,8 @@ pub struct Sender {
     eagers: Eagers,
     /// What the receiver counted when it closed.
     goodbye: Seq,
+    /// Credits before this belong to eager sends that are confirmed by that count.
+    ended: Seq,
     statistics: SenderStatistics,
 }
 
@@ -95,6 +97,7 @@ impl Sender {
             truncation: None,
             eagers: Eagers::default(),
             goodbye: Seq(0),
+            ended: Seq(0),
             statistics: SenderStatistics::default(),
         })
     }
@@ -158,6 +161,9 @@ impl Sender {
         if !planted(Bug::EarlyIsPassed) {
             self.bind_eagers();
         }
+        if self.goodbye > self.delivered {
+            self.confirm(self.goodbye);
+        }
         Ok(true)
     }
 
@@ -189,8 +195,7 @@ impl Sender {
         if is_overtaking && !planted(Bug::EarlyIsPassed) {
             return None;
         }
-        // What a receiver counted that has closed has its send.
-        self.find(tag).filter(|found| found.seq >= self.goodbye)
+        self.find(tag)
     }
 
     fn find(&self, tag: i32) -> Option<Match> {
@@ -203,6 +208,7 @@ impl Sender {
             let message = self.messages.get(self.filled.plus(index));
             let credit = &message.credit;
             let fits = message.stage == Stage::Offered
+                && credit.seq >= self.ended
                 && (credit.tag == tag || planted(Bug::TagsAreIgnored));
             fits.then_some(Match {
                 seq: credit.seq,

@@ -124,7 +124,8 @@ fn a_peer_that_never_answers_is_lost_in_the_end() {
     let start = Instant::now();
     let (silent, link) = a.silent_link(&b);
     let address = silent.local_addr().expect("an address");
-    link.send(numbered(1)).expect("sent");
+    // On a busy machine it may be lost already.
+    let _ = link.send(numbered(1));
     let error = a.recorder.wait_down();
     assert!(start.elapsed() >= Duration::from_millis(200));
     let text = error.to_string();
@@ -141,7 +142,8 @@ fn a_peer_that_never_answers_is_lost_in_the_end() {
 fn a_listener_that_is_gone_is_dead_at_once() {
     let (a, b) = (Node::new("a"), Node::new("b"));
     b.plane.stop();
-    a.link(&b).send(numbered(1)).expect("sent");
+    // It may be dead already.
+    let _ = a.link(&b).send(numbered(1));
     let error = a.recorder.wait_down();
     assert!(matches!(error, LinkError::PeerDead(_)), "{error}");
     let address = b.address().to_string();

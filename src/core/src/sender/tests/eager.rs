@@ -406,6 +406,32 @@ fn impossible_answers_are_refused() {
     }
 }
 
+/// PROTOCOL R43: a receiver that closes with receives open counts a part.
+#[test]
+fn a_goodbye_confirms_the_oldest_of_one_tag() {
+    let mut sender = sender();
+    eager(&mut sender, 10, 5).expect("no credits");
+    let second = eager(&mut sender, 10, 5).expect("no credits").slot;
+    sender.handle_goodbye(1).expect("legal");
+    assert_eq!(sender.eager_status(SLOT), DELIVERED);
+    assert_eq!(sender.eager_status(second), SendStatus::Pending);
+    // The credit of the first is not the second's.
+    give(&mut sender, 0, (0, 1), 5);
+    assert_eq!(sender.eager_seq(second), None);
+    assert_eq!(sender.eager_status(second), SendStatus::Pending);
+    // Of several tags it may be any, until the credit says which.
+    let mut sender = self::sender();
+    eager(&mut sender, 10, 6).expect("no credits");
+    let second = eager(&mut sender, 10, 5).expect("no credits").slot;
+    sender.handle_goodbye(1).expect("legal");
+    let pending = |sender: &Sender| {
+        [SLOT, second].map(|slot| sender.eager_status(slot) == SendStatus::Pending)
+    };
+    assert_eq!(pending(&sender), [true, true]);
+    give(&mut sender, 0, (0, 1), 5);
+    assert_eq!(pending(&sender), [true, false]);
+}
+
 /// PROTOCOL R42: a receiver that has closed writes no more credits; its last count, beyond what is
 /// known here, is the confirmation.
 #[test]
