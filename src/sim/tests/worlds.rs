@@ -1,9 +1,15 @@
 //! Worlds that must hold, and all of a small model.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
 use r2ccl_sim::{Options, Totals, run_one, run_small, scripts};
 
-/// Worlds of the quick test; thousands more run through `r2ccl sim`.
-const WORLDS: u64 = 300;
+/// Worlds of each sweep: the same ones in every run, and others. `scripts/soak-sim.sh` takes a
+/// million.
+const WORLDS: u64 = 2000;
+/// Leaves seeds that people can type, far more than anybody will ever try.
+const FRESH_SHIFT: u32 = 16;
 
 /// Events before which the faults of the small model strike, and the step between them: a small
 /// world without faults has about 60. `r2ccl sim --small` takes every event.
@@ -26,14 +32,10 @@ fn known_seeds_hold() {
     }
 }
 
-#[test]
-fn the_first_worlds_hold() {
+/// Lets the worlds from `first` on happen.
+fn sweep(first: u64) -> Totals {
     let mut totals = Totals::default();
-    // Writes that come late into a slot are rare: a few more worlds, if need be.
-    for seed in 0..4 * WORLDS {
-        if seed >= WORLDS && totals.eager.late > 0 {
-            break;
-        }
+    for seed in first..first + WORLDS {
         match run_one(Options {
             seed,
             ..Options::default()
@@ -42,6 +44,12 @@ fn the_first_worlds_hold() {
             Err(failure) => panic!("r2ccl sim --seed {seed}: {failure:?}"),
         }
     }
+    totals
+}
+
+#[test]
+fn the_first_worlds_hold() {
+    let totals = sweep(0);
     // A world in which nothing happens proves nothing.
     assert!(totals.struck > 2 * WORLDS && totals.recoveries > WORLDS);
     assert!(totals.messages > 150 * WORLDS);
@@ -49,6 +57,16 @@ fn the_first_worlds_hold() {
     assert!(eager.before > 10 * WORLDS && eager.after > 5 * WORLDS);
     assert!(eager.lost > 0 && eager.late > 0);
     assert_eq!(totals.coverage.missing_eager(), []);
+    assert_eq!(totals.coverage.missing(), []);
+}
+
+/// Nobody has seen these worlds before. A seed that fails goes into `seeds/regressions.txt`.
+#[test]
+fn fresh_worlds_hold() {
+    let draw = RandomState::new().build_hasher().finish();
+    let first = draw >> FRESH_SHIFT;
+    println!("worlds from {first} on");
+    sweep(first);
 }
 
 #[test]
