@@ -20,7 +20,7 @@ const NEVER: u64 = u64::MAX;
 /// Events after the beginning of a recovery before which a window may open, at the most.
 const RECOVERY: u64 = 100;
 /// Events between the instants of a first fault that is not in the window.
-const EARLY_STEP: usize = 4;
+const EARLY_STEP: usize = 6;
 
 /// A fault of a schedule, and the number from which the world chooses its victim.
 pub type Blow = (Kind, u64);
@@ -134,11 +134,14 @@ fn blows() -> impl Iterator<Item = Blow> {
 
 /// The world of a seed in its usual order, in which only a first fault strikes, or nothing.
 fn usual(seed: u64, (at, one): (u64, Blow)) -> World {
-    World::new(Options {
+    let mut world = World::new(Options {
         seed,
         small: Some([(at, one.0, one.1), (NEVER, one.0, one.1)]),
         ..Options::default()
-    })
+    });
+    // Events count as in worlds with a window.
+    world.window = Some(Window::new(Opens::NEVER, 0, &[], 0));
+    world
 }
 
 /// Events of the world of a seed until its messages are through, if nothing strikes.

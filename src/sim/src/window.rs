@@ -33,6 +33,11 @@ pub struct Step {
     pub allowed: u32,
 }
 
+impl Opens {
+    /// Never.
+    pub const NEVER: Self = Self::Event(u64::MAX);
+}
+
 /// The window of a world.
 #[derive(Debug)]
 pub struct Window {
@@ -147,7 +152,7 @@ impl World {
 
     fn take_in(&mut self, window: &mut Window, until: Nanos) -> Option<Event> {
         if !window.is_open(self.handled, self.recoveries) {
-            return self.queue.next(until);
+            return self.next_in_time(until);
         }
         while window.taken < window.depth {
             let events = self.candidates(until);
@@ -165,7 +170,18 @@ impl World {
         while window.struck < self.faults.len() {
             self.strike_next(window);
         }
-        self.queue.next(until)
+        self.next_in_time(until)
+    }
+
+    /// The usual next event. One that changes nothing does not count: a window that opens behind it
+    /// would be the same as one before it.
+    fn next_in_time(&mut self, until: Nanos) -> Option<Event> {
+        loop {
+            let event = self.queue.next(until)?;
+            if !self.is_stale(self.queue.due(), &event) {
+                return Some(event);
+            }
+        }
     }
 
     fn strike_next(&mut self, window: &mut Window) {
