@@ -111,6 +111,11 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     if let Some(depth) = args.small {
         return run_model(args, depth);
     }
+    Ok(sweep(args))
+}
+
+/// Random worlds, one after the other.
+fn sweep(args: &SimArgs) -> ExitCode {
     let (first, count) = args
         .seed
         .map_or((args.first, args.worlds), |seed| (seed, 1));
@@ -155,11 +160,11 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     let (totals, failure) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     report(args, &totals, started.elapsed().as_secs_f64());
     let Some((seed, failure)) = failure else {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     };
     println!("world {seed} failed: {}", say(&failure));
     println!("r2ccl sim --seed {seed}{}", plant(bug));
-    Ok(ExitCode::from(failure.exit_code()))
+    ExitCode::from(failure.exit_code())
 }
 
 /// One scenario.
