@@ -2,11 +2,13 @@
 //!
 //! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
 //! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
-//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`]). [`net`] is the
+//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`],
+//! [`interleave`]). [`net`] is the
 //! door to a plugin's file.
 
 mod bench;
 mod demo;
+mod interleave;
 mod launch;
 mod locate;
 mod net;

@@ -8,8 +8,11 @@ use std::time::Instant;
 
 use clap::Args;
 use r2ccl_sim::{
-    Bug, Failure, Options, Scenario, Settings, Totals, run_one, run_small, scenarios, scripts,
+    Bug, Failure, Options, Scenario, Schedule, Settings, Totals, run_one, run_small, scenarios,
+    scripts,
 };
+
+use crate::interleave::{self, Search};
 
 /// Arguments of `r2ccl sim`.
 #[derive(Args)]
@@ -39,9 +42,26 @@ pub struct SimArgs {
     /// before every pair of events up to this one
     #[arg(long, value_name = "EVENTS", conflicts_with = "seed")]
     small: Option<u64>,
+    /// Instead of random worlds take all orders of so many events in a small world, with two faults
+    /// among them; --first is its seed
+    #[arg(long, value_name = "EVENTS", conflicts_with_all = ["seed", "small"])]
+    interleave: Option<u32>,
+    /// Of so many windows of --interleave take one
+    #[arg(
+        long,
+        value_name = "WINDOWS",
+        default_value_t = 1,
+        requires = "interleave"
+    )]
+    stride: usize,
+    /// Play one schedule, as a failing --interleave prints it, told event by event
+    #[arg(long, value_name = "TEXT",
+          conflicts_with_all = ["seed", "first", "worlds", "small", "interleave"])]
+    schedule: Option<Schedule>,
     /// Play a scenario instead; --seed draws what it leaves to chance
     #[arg(long, value_name = "NAME", value_parser = parse_scenario,
-          conflicts_with_all = ["first", "worlds", "small", "plant", "coverage"])]
+          conflicts_with_all = ["first", "worlds", "small", "interleave", "schedule", "plant",
+                                "coverage"])]
     scenario: Option<&'static Scenario>,
     /// List the scenarios
     #[arg(long)]
@@ -73,12 +93,29 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     if let Some(scenario) = args.scenario {
         return Ok(play(args, scenario));
     }
+    if let Some(schedule) = &args.schedule {
+        return Ok(interleave::play(schedule, args.plant));
+    }
+    if let Some(depth) = args.interleave {
+        return interleave::search(&Search {
+            seed: args.first,
+            depth,
+            stride: args.stride,
+            jobs: jobs(args.jobs),
+            bug: args.plant,
+        });
+    }
     if args.worlds == 0 {
         return Err("--worlds must not be 0".into());
     }
     if let Some(depth) = args.small {
         return run_model(args, depth);
     }
+    Ok(sweep(args))
+}
+
+/// Random worlds, one after the other.
+fn sweep(args: &SimArgs) -> ExitCode {
     let (first, count) = args
         .seed
         .map_or((args.first, args.worlds), |seed| (seed, 1));
@@ -123,13 +160,11 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, String> {
     let (totals, failure) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     report(args, &totals, started.elapsed().as_secs_f64());
     let Some((seed, failure)) = failure else {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     };
     println!("world {seed} failed: {}", say(&failure));
-    let plant = Bug::all().find(|(_, known)| Some(*known) == bug);
-    let plant = plant.map_or(String::new(), |(name, _)| format!(" --plant {name}"));
-    println!("r2ccl sim --seed {seed}{plant}");
-    Ok(ExitCode::from(failure.exit_code()))
+    println!("r2ccl sim --seed {seed}{}", plant(bug));
+    ExitCode::from(failure.exit_code())
 }
 
 /// One scenario.
@@ -155,7 +190,14 @@ fn play(args: &SimArgs, scenario: &Scenario) -> ExitCode {
     }
 }
 
-fn say(failure: &Failure) -> String {
+/// The argument that plants a deliberate bug.
+pub fn plant(bug: Option<Bug>) -> String {
+    let named = Bug::all().find(|(_, known)| Some(*known) == bug);
+    named.map_or(String::new(), |(name, _)| format!(" --plant {name}"))
+}
+
+/// A failure for people.
+pub fn say(failure: &Failure) -> String {
     match failure {
         Failure::Crash(text) => format!("crash: {text}"),
         Failure::Rule(violation) => {

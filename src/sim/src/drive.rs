@@ -39,8 +39,8 @@ impl World {
 
     /// One progress call.
     pub(crate) fn wake_now(&mut self, end: EndId) {
-        let now = self.queue.now();
-        if self.state(end).wake != Some(now) {
+        let (now, due) = (self.queue.now(), self.queue.due());
+        if self.state(end).wake != Some(due) {
             return;
         }
         self.state(end).wake = None;

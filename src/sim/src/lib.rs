@@ -20,7 +20,8 @@
 //! | what must hold | `check.rs`, `memory.rs`, `rules.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | scenarios by name instead of chance | `scenario/` |
-//! | two paths, two messages, two faults: all of it | `small.rs` |
+//! | two paths, two messages, two faults: all instants | `small.rs` |
+//! | the same in all orders of a few events | `interleave.rs`, `window.rs` |
 //!
 //! Nothing here reads a clock or starts a thread; equal seeds give equal worlds.
 
@@ -39,6 +40,7 @@ mod fault;
 mod frames;
 mod helper;
 mod inject;
+mod interleave;
 mod memory;
 mod nic;
 mod plan;
@@ -53,6 +55,7 @@ mod slot;
 mod small;
 mod sweep;
 mod user;
+mod window;
 mod world;
 
 pub use bug::Bug;
@@ -60,6 +63,7 @@ pub use check::{Class, Violation};
 pub use coverage::Coverage;
 pub use eager::EagerCounts;
 pub use fault::Kind;
+pub use interleave::{Schedule, Tally, searches};
 pub use scenario::{Figures, Scenario, Settings, scenarios};
 pub use small::{Script, run_small, scripts};
 pub use sweep::{Failure, Totals, run_one};

@@ -21,6 +21,7 @@ pub struct Queue<E> {
     events: Vec<Option<E>>,
     free: Vec<u32>,
     now: Nanos,
+    due: Nanos,
     made: u64,
 }
 
@@ -31,15 +32,22 @@ impl<E> Default for Queue<E> {
             events: Vec::with_capacity(1024),
             free: Vec::with_capacity(1024),
             now: 0,
+            due: 0,
             made: 0,
         }
     }
 }
 
 impl<E> Queue<E> {
-    /// The time of the event that was taken last.
+    /// Now: the latest time of an event that was taken.
     pub fn now(&self) -> Nanos {
         self.now
+    }
+
+    /// The time for which the event was meant that was taken last: before now if others were taken
+    /// before it.
+    pub fn due(&self) -> Nanos {
+        self.due
     }
 
     /// How many events were made so far.
@@ -80,7 +88,33 @@ impl<E> Queue<E> {
             return None;
         }
         let Reverse((at, _, place)) = self.heap.pop()?;
-        self.now = at;
+        self.happen(at, place)
+    }
+
+    /// What lies ahead, in order: time, number and event.
+    pub fn pending(&self) -> Vec<(Nanos, u64, &E)> {
+        let places = self
+            .heap
+            .iter()
+            .filter_map(|&Reverse((at, number, place))| {
+                let event = self.events[place as usize].as_ref()?;
+                Some((at, number, event))
+            });
+        let mut list: Vec<_> = places.collect();
+        list.sort_unstable_by_key(|&(at, number, _)| (at, number));
+        list
+    }
+
+    /// The event of a number, whatever lies before it; time moves on to it, or stands still.
+    pub fn take(&mut self, number: u64) -> Option<E> {
+        let found = self.heap.iter().find(|Reverse((_, own, _))| *own == number);
+        let &Reverse((at, _, place)) = found?;
+        self.heap.retain(|Reverse((_, own, _))| *own != number);
+        self.happen(at, place)
+    }
+
+    fn happen(&mut self, at: Nanos, place: u32) -> Option<E> {
+        (self.now, self.due) = (self.now.max(at), at);
         self.free.push(place);
         self.events[place as usize].take()
     }

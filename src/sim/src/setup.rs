@@ -10,8 +10,12 @@ use crate::check::{Class, Postings};
 use crate::connection::{Connection, EndState, PathNics, Side};
 use crate::plan::Plan;
 use crate::ports::{self, Role};
+use crate::queue::{MILLISECOND, Nanos};
 use crate::random::Random;
 use crate::world::{EndId, World};
+
+/// First hold-down in a small world.
+const SMALL_HOLD_DOWN: Nanos = 5 * MILLISECOND;
 
 /// What a connection is made of.
 #[derive(Clone, Debug)]
@@ -159,7 +163,14 @@ impl World {
     fn end_config(&mut self, index: usize) -> EndConfig {
         let usual = EndConfig::default();
         let no_quarantine = self.bug == Some(Bug::NoQuarantine);
+        // Small worlds are many: that a path proves itself for long would be most of their events.
+        let hold_down_ns = if self.is_small {
+            SMALL_HOLD_DOWN
+        } else {
+            usual.hold_down_ns
+        };
         EndConfig {
+            hold_down_ns,
             routing: self
                 .random
                 .pick(&[Routing::Balance, Routing::Balance, Routing::HotRepair]),

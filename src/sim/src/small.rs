@@ -18,7 +18,7 @@ pub const SMALL_KINDS: [Kind; 8] = [
 ];
 
 /// Ends and paths that a fault may hit: the number from which a world chooses its victim.
-const VICTIMS: [u64; 4] = [0, 1, 1 << 16, 1 << 16 | 1];
+pub const VICTIMS: [u64; 4] = [0, 1, 1 << 16, 1 << 16 | 1];
 
 /// One world of the small model.
 pub type Script = [(u64, Kind, u64); 2];

@@ -17,6 +17,7 @@ use crate::nic::{Effect, NicEvent, Nics, QpId, Surroundings};
 use crate::queue::{MICROSECOND, Nanos, Queue, SECOND};
 use crate::random::Random;
 use crate::slot::Slots;
+use crate::window::Window;
 
 /// When all faults end.
 const HEAL_AT: Nanos = 6 * SECOND;
@@ -158,6 +159,8 @@ pub struct World {
     pub(crate) bug: Option<Bug>,
     pub(crate) is_small: bool,
     pub(crate) handled: u64,
+    /// Where the order of events is chosen.
+    pub(crate) window: Option<Window>,
     /// Frames that were sent, for the bug that sends them once.
     pub(crate) said: Vec<(EndId, PathFrame)>,
     pub(crate) queue: Queue<Event>,
@@ -258,6 +261,7 @@ impl World {
             is_small: options.small.is_some(),
             said: Vec::new(),
             handled: 0,
+            window: None,
             queue: Queue::default(),
             nics,
             fabric,
@@ -283,27 +287,7 @@ impl World {
 
     /// Lets everything happen.
     pub fn run(mut self) -> Outcome {
-        let end = HEAL_AT + CONVERGENCE;
-        while self.violation.is_none() {
-            let Some(event) = self.queue.next(end) else {
-                break;
-            };
-            if self.is_small {
-                self.on_event();
-            }
-            self.handled += 1;
-            let is_wake = matches!(event, Event::Wake(_));
-            self.handle(event);
-            if is_wake && self.is_finished() {
-                break;
-            }
-            if self.queue.made() > EVENTS_MAX {
-                self.fail(Class::Liveness, format!("more than {EVENTS_MAX} events"));
-            }
-        }
-        if self.violation.is_none() {
-            self.check_the_end();
-        }
+        self.run_on();
         self.count_lost();
         Outcome {
             violation: self.violation,
@@ -315,6 +299,31 @@ impl World {
             messages: self.connections.iter().map(|one| one.received as u64).sum(),
             eager: self.eager,
         }
+    }
+
+    /// The same, for those who look at the world afterwards.
+    pub(crate) fn run_on(&mut self) {
+        while self.violation.is_none() && self.step() {}
+        if self.violation.is_none() {
+            self.check_the_end();
+        }
+    }
+
+    /// The next event. False: there is none, or none is needed.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some(event) = self.take_next(HEAL_AT + CONVERGENCE) else {
+            return false;
+        };
+        if self.is_small {
+            self.on_event();
+        }
+        self.handled += 1;
+        let is_wake = matches!(event, Event::Wake(_));
+        self.handle(event);
+        if self.queue.made() > EVENTS_MAX {
+            self.fail(Class::Liveness, format!("more than {EVENTS_MAX} events"));
+        }
+        !(is_wake && self.is_finished())
     }
 
     /// A rule is broken; the first counts.
