@@ -1,5 +1,6 @@
 //! Harness.
 
+pub mod command;
 pub mod net;
 pub mod peer;
 pub mod plugin;

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use r2ccl_plugin_tests::command::{bench, command_path, result};
 use r2ccl_plugin_tests::plugin;
 use serde_json::Value;
 
@@ -15,51 +16,15 @@ use serde_json::Value;
 /// more than a power of two, and more than a socket buffer.
 const SIZES: &str = "0,1,8,127,4K,64K+1,1M";
 
-/// The command: `R2CCL_COMMAND`, else the one in the target folder that this test was built into.
-fn command_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("R2CCL_COMMAND") {
-        return path.into();
-    }
-    let test = std::env::current_exe().expect("a test knows its own path");
-    // <target>/<profile>/deps/<test>
-    let target = test
-        .ancestors()
-        .nth(3)
-        .expect("a test lies in the target folder");
-    let modified = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
-    ["debug", "release"]
-        .map(|profile| target.join(profile).join("r2ccl"))
-        .into_iter()
-        .filter_map(|path| Some((modified(&path)?, path)))
-        .max()
-        .map(|(_, path)| path)
-        .unwrap_or_else(|| panic!("no r2ccl below {}: run scripts/build.sh", target.display()))
-}
-
 /// `r2ccl bench --json` on a plugin, over so many software NICs.
 fn bench_on(file: &Path, nics: usize, arguments: &str) -> Output {
     let nics: Vec<String> = (0..nics)
         .map(|nic| format!("127.0.0.{}", nic + 2))
         .collect();
-    Command::new(command_path())
-        .args(["bench", "--json", "--timeout", "30", "--plugin"])
-        .arg(file)
-        .args(arguments.split_whitespace())
-        .env("R2CCL_FABRIC", "soft")
+    bench(file, arguments)
         .env("R2CCL_SOFT_NICS", nics.join(","))
-        .env_remove("NCCL_DEBUG")
         .output()
         .expect("the command starts")
-}
-
-fn result(output: &Output, arguments: &str) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        panic!(
-            "{arguments}: {}, no JSON ({error})\n{complaint}",
-            output.status
-        )
-    })
 }
 
 /// A run on our plugin that must succeed with every byte right; its result.

@@ -19,7 +19,7 @@ pub use identity::HostIdentity;
 pub use interface_rule::InterfaceRule;
 pub use kind::Kind;
 pub use soft_nics::{SOFT_NICS_MAX, SoftNicPlace, SoftNicRequest};
-pub use table::{Fabric, LogLevel, RoutingAlgorithm, Settings, SocketFamily};
+pub use table::{Fabric, Fence, LogLevel, RoutingAlgorithm, Settings, SocketFamily};
 
 /// Names that start with this are ours: one that the table does not hold is reported.
 const PREFIX: &str = "R2CCL_";

@@ -114,6 +114,19 @@ const ROUTING_ALGORITHMS: Choice<RoutingAlgorithm> = Choice(&[
     (RoutingAlgorithm::Planner, &["planner", "3"]),
 ]);
 
+/// What makes sure that nothing of a path that failed can land any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The target, or a silent source and time.
+    Auto,
+    /// The target only.
+    Strict,
+}
+
+const FENCES: Choice<Fence> = Choice(&[(Fence::Auto, &["auto"]), (Fence::Strict, &["strict"])]);
+
+const SWITCH: Choice<bool> = Choice(&[(true, &["1", "on"]), (false, &["0", "off"])]);
+
 /// Which lines are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
@@ -202,10 +215,30 @@ settings! {
 
     "R2CCL_ROUTING_ALGO", routing_algorithm: RoutingAlgorithm = RoutingAlgorithm::Balance;
     ROUTING_ALGORITHMS, Stable, Shared;
-    "How messages are spread over paths: `static` uses the primary path only and fails with it, \
-     `hotrepair` has one designated backup, `balance` spreads the lost share over all surviving \
-     paths, `planner` adds relays. Every value is accepted; this build serves `static` whichever \
-     is set.";
+    "How messages are spread over paths: `static` uses the primary path only and waits for its \
+     repair, `hotrepair` has one designated backup that takes everything, `balance` spreads the \
+     lost share over all surviving paths, `planner` adds relays (this build: as `balance`).";
+
+    "R2CCL_HOLD_DOWN", hold_down: Duration = Duration::from_secs(1);
+    Seconds { range: 0..=3600 }, Stable, Shared;
+    "How long a path that comes back must prove itself before it takes messages again. It doubles, \
+     up to a minute, for a path that fails within a minute of its return.";
+
+    "R2CCL_FLAP_DAMPING", flap_damping: bool = true;
+    SWITCH, Testing, Shared;
+    "Whether the hold-down doubles for paths that come and go. Tests of many cycles turn it off.";
+
+    "R2CCL_QUARANTINE", quarantine: Duration = Duration::from_secs(2);
+    Seconds { range: 1..=3600 }, Stable, Shared;
+    "How long a packet may be under way at the most once its source is silent. A path that could \
+     not be stopped at its target counts as stopped this long after its source, and nothing that \
+     belonged to a path that is over is used again sooner.";
+
+    "R2CCL_FENCE", fence: Fence = Fence::Auto;
+    FENCES, Stable, Shared;
+    "What must stop a path that failed before its messages go another way: `auto` takes the target \
+     or, where that cannot be reached, the source and `R2CCL_QUARANTINE`; `strict` waits for the \
+     target alone.";
 
     "R2CCL_LOG", log: LogLevel = LogLevel::Auto;
     LOG_LEVELS, Stable, Own;

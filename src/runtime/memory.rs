@@ -9,7 +9,8 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use r2ccl_core::RegionId;
+use r2ccl_core::limits::PATHS_MAX;
+use r2ccl_core::{PathId, RegionId};
 use r2ccl_fabric::{Access, Registration, SharedDevice};
 
 use super::error::{Error, Result};
@@ -149,7 +150,7 @@ pub struct Region {
     pub address: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Keys on the connection's device.
+    /// Keys on the device of the primary path.
     pub registration: Registration,
 }
 
@@ -170,10 +171,18 @@ impl Region {
     }
 }
 
-/// The regions of one connection. Other threads add and remove while data moves.
-#[derive(Default)]
+/// The regions of one connection, each registered on the devices of all paths that are in use.
+/// Other threads add and remove while data moves.
 pub struct Regions {
-    slots: RwLock<Vec<RegionSlot>>,
+    access: Access,
+    held: RwLock<HeldRegions>,
+}
+
+#[derive(Default)]
+struct HeldRegions {
+    slots: Vec<RegionSlot>,
+    /// Registrations on the device of each path in use.
+    caches: [Option<Arc<MemoryCache>>; PATHS_MAX],
 }
 
 #[derive(Default)]
@@ -181,90 +190,173 @@ struct RegionSlot {
     /// Uses of the slot so far: a region id is never used twice, so that an old key at the peer
     /// cannot be taken for a new one.
     uses: u16,
-    held: Option<(Region, Lease)>,
+    held: Option<(Region, Leases)>,
+}
+
+/// The registrations of one buffer, by path; dropping them ends them.
+#[derive(Default)]
+pub struct Leases([Option<Lease>; PATHS_MAX]);
+
+/// Key of a region on the device of a path, for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionKey {
+    /// The region.
+    pub region: RegionId,
+    /// The path.
+    pub path: PathId,
+    /// Its remote key there.
+    pub rkey: u32,
 }
 
 /// Regions of one connection at the same time; the low half of a region id is the slot.
 const REGIONS_MAX: usize = 1 << 16;
 
 impl Regions {
-    /// Adds a buffer.
-    pub fn insert(&self, lease: Lease) -> Result<Region> {
-        let mut slots = self.slots.write();
-        let free = slots
-            .iter()
-            .position(|slot| slot.held.is_none() && slot.uses < u16::MAX);
-        let index = free.unwrap_or(slots.len());
-        if index == slots.len() {
+    /// None yet; their devices are allowed `access`, and that of the primary path is in use.
+    pub fn new(access: Access, primary: Arc<MemoryCache>) -> Self {
+        let regions = Self {
+            access,
+            held: RwLock::default(),
+        };
+        regions.held.write().caches[PathId::PRIMARY.index()] = Some(primary);
+        regions
+    }
+
+    /// Adds a buffer; returns it and its keys.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until what [`Regions::remove`] gives for it is dropped.
+    pub unsafe fn insert(
+        &self,
+        address: *mut u8,
+        bytes: usize,
+    ) -> Result<(Region, Vec<RegionKey>)> {
+        let mut held = self.held.write();
+        let mut leases = Leases::default();
+        for (cache, lease) in held.caches.iter().zip(&mut leases.0) {
+            if let Some(cache) = cache {
+                // SAFETY: the caller keeps the memory mapped until the leases are dropped.
+                *lease = Some(unsafe { cache.lease(address, bytes, self.access) }?);
+            }
+        }
+        let free = |slot: &RegionSlot| slot.held.is_none() && slot.uses < u16::MAX;
+        let free = held.slots.iter().position(free);
+        let index = free.unwrap_or(held.slots.len());
+        if index == held.slots.len() {
             if index == REGIONS_MAX {
                 return Err(Error::System(format!(
                     "{REGIONS_MAX} buffers are registered on one connection, the most"
                 )));
             }
-            slots.push(RegionSlot::default());
+            held.slots.push(RegionSlot::default());
         }
-        let slot = &mut slots[index];
+        let slot = &mut held.slots[index];
         slot.uses += 1;
+        let primary = leases.registration(PathId::PRIMARY);
         let region = Region {
             id: RegionId(u32::from(slot.uses) << 16 | index as u32),
-            address: lease.buffer.address as u64,
-            bytes: lease.buffer.bytes as u64,
-            registration: lease.registration(),
+            address: address as u64,
+            bytes: bytes as u64,
+            registration: primary.unwrap_or(Region::EMPTY.registration),
         };
-        slot.held = Some((region, lease));
-        Ok(region)
+        let keys = leases.keys(region.id);
+        slot.held = Some((region, leases));
+        Ok((region, keys))
+    }
+
+    /// Registers all buffers on the device of one more path, those to come included. Returns their
+    /// keys there.
+    pub fn activate(&self, path: PathId, cache: &Arc<MemoryCache>) -> Result<Vec<RegionKey>> {
+        let mut held = self.held.write();
+        let mut keys = Vec::new();
+        for (region, leases) in held.slots.iter_mut().filter_map(|slot| slot.held.as_mut()) {
+            let lease = &mut leases.0[path.index()];
+            if lease.is_none() {
+                let (address, bytes) = (region.address as *mut u8, region.bytes as usize);
+                // SAFETY: the region is held, so that its memory is mapped until its leases are
+                // dropped.
+                *lease = Some(unsafe { cache.lease(address, bytes, self.access) }?);
+            }
+            keys.extend(leases.key(region.id, path));
+        }
+        held.caches[path.index()] = Some(cache.clone());
+        Ok(keys)
     }
 
     /// The region of that id.
     pub fn find(&self, id: RegionId) -> Option<Region> {
-        let slots = self.slots.read();
-        let (region, _) = slots
+        self.look(id, |region, _| *region)
+    }
+
+    /// Keys of a region on the device of a path.
+    pub fn registration(&self, id: RegionId, path: PathId) -> Option<Registration> {
+        self.look(id, |_, leases| leases.registration(path))?
+    }
+
+    fn look<T>(&self, id: RegionId, look: impl FnOnce(&Region, &Leases) -> T) -> Option<T> {
+        let held = self.held.read();
+        let (region, leases) = held
+            .slots
             .get(id.0 as usize & (REGIONS_MAX - 1))?
             .held
             .as_ref()?;
-        (region.id == id).then_some(*region)
+        (region.id == id).then(|| look(region, leases))
     }
 
-    /// Takes a region out; dropping the lease ends the registration if it was the last.
-    pub fn remove(&self, id: RegionId) -> Option<Lease> {
-        let mut slots = self.slots.write();
-        let slot = slots.get_mut(id.0 as usize & (REGIONS_MAX - 1))?;
+    /// Takes a region out; dropping the leases ends its registrations where they were the last.
+    pub fn remove(&self, id: RegionId) -> Option<Leases> {
+        let mut held = self.held.write();
+        let slot = held.slots.get_mut(id.0 as usize & (REGIONS_MAX - 1))?;
         if slot.held.as_ref()?.0.id != id {
             return None;
         }
-        slot.held.take().map(|(_, lease)| lease)
+        slot.held.take().map(|(_, leases)| leases)
     }
 
     /// All regions held now.
     pub fn all(&self) -> Vec<Region> {
-        self.slots
-            .read()
-            .iter()
-            .filter_map(|slot| slot.held.as_ref())
-            .map(|held| held.0)
-            .collect()
+        let held = self.held.read();
+        let regions = held.slots.iter().filter_map(|slot| slot.held.as_ref());
+        regions.map(|(region, _)| *region).collect()
+    }
+}
+
+impl Leases {
+    fn registration(&self, path: PathId) -> Option<Registration> {
+        self.0[path.index()].as_ref().map(Lease::registration)
+    }
+
+    fn key(&self, region: RegionId, path: PathId) -> Option<RegionKey> {
+        let rkey = self.registration(path)?.rkey;
+        Some(RegionKey { region, path, rkey })
+    }
+
+    fn keys(&self, region: RegionId) -> Vec<RegionKey> {
+        let paths = (0..PATHS_MAX as u8).filter_map(PathId::new);
+        paths.filter_map(|path| self.key(region, path)).collect()
     }
 }
 
 /// What the peer registered: its region ids and keys, as its control frames told them.
 #[derive(Default)]
 pub struct PeerKeys {
-    slots: Vec<Option<(RegionId, u32)>>,
+    slots: [Vec<Option<(RegionId, u32)>>; PATHS_MAX],
 }
 
 impl PeerKeys {
-    /// Learns the key of a region. A region id comes with one key only.
-    pub fn insert(&mut self, region: RegionId, rkey: u32) {
-        let index = region.0 as usize & (REGIONS_MAX - 1);
-        if index >= self.slots.len() {
-            self.slots.resize(index + 1, None);
+    /// Learns a key. A region has one key only on each path.
+    pub fn insert(&mut self, key: RegionKey) {
+        let index = key.region.0 as usize & (REGIONS_MAX - 1);
+        let slots = &mut self.slots[key.path.index()];
+        if index >= slots.len() {
+            slots.resize(index + 1, None);
         }
-        self.slots[index] = Some((region, rkey));
+        slots[index] = Some((key.region, key.rkey));
     }
 
-    /// Key of a region, once known.
-    pub fn find(&self, region: RegionId) -> Option<u32> {
-        match self.slots.get(region.0 as usize & (REGIONS_MAX - 1)) {
+    /// Key of a region on a path, once known.
+    pub fn find(&self, region: RegionId, path: PathId) -> Option<u32> {
+        match self.slots[path.index()].get(region.0 as usize & (REGIONS_MAX - 1)) {
             Some(Some((known, rkey))) if *known == region => Some(*rkey),
             _ => None,
         }
@@ -323,14 +415,51 @@ mod tests {
         );
     }
 
+    /// PROTOCOL R23: on every device that is in use, before or after the buffer came.
+    #[test]
+    fn a_region_is_registered_on_the_devices_of_all_paths_in_use() {
+        use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
+        let cache = |last| {
+            let address = std::net::Ipv4Addr::new(127, 0, 0, last).into();
+            let device = SoftDevice::open(SoftConfig::new("soft", address, 1000));
+            MemoryCache::new(device.expect("a device"))
+        };
+        let (first, second) = (cache(1), cache(2));
+        let other = PathId::new(1).expect("in range");
+        let regions = Regions::new(Access::RemoteWrite, first.clone());
+        let mut buffers = [[0_u8; 64]; 2];
+        let mut insert = |index: usize| {
+            // SAFETY: the buffers outlive the regions.
+            unsafe { regions.insert(buffers[index].as_mut_ptr(), 64) }.expect("registered")
+        };
+        let (before, keys) = insert(0);
+        assert_eq!((keys.len(), keys[0].path), (1, PathId::PRIMARY));
+        let keys = regions.activate(other, &second).expect("registered");
+        let paths: Vec<_> = keys.iter().map(|key| (key.region, key.path)).collect();
+        assert_eq!(paths, [(before.id, other)]);
+        let (after, keys) = insert(1);
+        assert_eq!(keys.len(), 2);
+        assert_eq!((first.len(), second.len()), (2, 2));
+        for region in [before.id, after.id] {
+            assert!(regions.registration(region, other).is_some());
+            drop(regions.remove(region).expect("held"));
+        }
+        assert!(first.is_empty() && second.is_empty());
+    }
+
     #[test]
     fn an_old_key_is_not_taken_for_a_new_region_in_the_same_slot() {
         let (old, new) = (RegionId(1 << 16 | 3), RegionId(2 << 16 | 3));
         let mut keys = PeerKeys::default();
-        keys.insert(old, 7);
-        assert_eq!((keys.find(old), keys.find(new)), (Some(7), None));
-        keys.insert(new, 8);
-        assert_eq!((keys.find(old), keys.find(new)), (None, Some(8)));
-        assert_eq!(keys.find(RegionId(9)), None);
+        let path = PathId::PRIMARY;
+        let key = |region, rkey| RegionKey { region, path, rkey };
+        let find = |keys: &PeerKeys, region| keys.find(region, path);
+        keys.insert(key(old, 7));
+        assert_eq!((find(&keys, old), find(&keys, new)), (Some(7), None));
+        keys.insert(key(new, 8));
+        assert_eq!((find(&keys, old), find(&keys, new)), (None, Some(8)));
+        assert_eq!(find(&keys, RegionId(9)), None);
+        let other = PathId::new(1).expect("in range");
+        assert_eq!(keys.find(new, other), None, "of another path");
     }
 }

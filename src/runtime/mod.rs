@@ -7,19 +7,23 @@
 
 pub mod batch;
 pub mod control;
+pub mod driver;
 pub mod error;
 pub mod fork;
 pub mod group;
+pub mod helper;
 pub mod interfaces;
 pub mod memory;
 pub mod net;
 pub mod nic;
 pub mod path;
+pub mod paths;
 pub mod receive;
 pub mod ring;
 pub mod send;
 pub mod setup;
 pub mod shared;
+pub mod starvation;
 pub mod steward;
 pub mod table;
 pub mod words;
@@ -29,7 +33,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Once};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 use r2ccl_core::Time;
@@ -126,6 +130,12 @@ impl Runtime {
             };
             let control = ControlPlane::start(config, self.steward.clone())?;
             self.steward.set_control(control.clone());
+            for nic in &self.nics {
+                let steward = self.steward.clone();
+                nic.device.on_event(Box::new(move || steward.wake()));
+            }
+            self.steward
+                .set_devices(self.nics.iter().map(|nic| nic.device.clone()).collect());
             Ok(control)
         })
     }
@@ -134,6 +144,12 @@ impl Runtime {
     pub fn steward(&self) -> &Arc<Steward> {
         &self.steward
     }
+}
+
+/// The time so many nanoseconds after the library was first used, from now on.
+pub fn time_until(due_ns: u64) -> Duration {
+    let now_ns = now().nanoseconds();
+    Duration::from_nanos(due_ns.saturating_sub(now_ns))
 }
 
 /// Time since the library was first used.

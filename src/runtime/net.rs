@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use r2ccl_core::limits::{GROUP_MAX, MESSAGE_BYTES_MAX};
 use r2ccl_core::wire::frame::Frame;
 use r2ccl_core::{ReceiveBuffer as Posted, RegionId};
-use r2ccl_fabric::Access;
 
 use super::error::{Error, Result};
-use super::memory::{Lease, check_spare};
+use super::memory::{Leases, check_spare};
 use super::nic::Properties;
 use super::send::Started;
 use super::shared::Shared;
@@ -87,10 +86,9 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
         ));
     }
     check_spare()?;
-    let (shared, access) = match Kind::of(comm) {
-        Some(Kind::Send) => (SENDS.shared(comm), Access::Local),
-        Some(Kind::Receive) => (RECEIVES.shared(comm), Access::RemoteWrite),
-        _ => (None, Access::Local),
+    let (shared, kind) = match Kind::of(comm) {
+        Some(Kind::Send) => (SENDS.shared(comm), Kind::SendMemory),
+        _ => (RECEIVES.shared(comm), Kind::ReceiveMemory),
     };
     let shared = shared.ok_or_else(unknown_connection)?;
     if address.is_null() || (address as usize).checked_add(bytes).is_none() {
@@ -98,23 +96,11 @@ pub unsafe fn register(comm: u64, address: *mut u8, bytes: usize, kind: MemoryKi
             "a buffer of {bytes} bytes cannot lie at {address:?}"
         )));
     }
-    // SAFETY: the caller keeps the memory mapped until `deregister`, which drops the lease.
-    let lease = unsafe { shared.cache.lease(address, bytes, access) }?;
-    let region = shared.regions.insert(lease)?;
-    let kind = match access {
-        Access::Local => Kind::SendMemory,
-        Access::RemoteWrite => {
-            let (to, rkey) = (shared.peer_connection, region.registration.rkey);
-            // A link that is down has ended the connection; the data path says so.
-            let _ = shared.link.send(Frame::RegionKey {
-                to,
-                region: region.id.0,
-                nic: 0,
-                rkey,
-            });
-            Kind::ReceiveMemory
-        }
-    };
+    // SAFETY: the caller keeps the memory mapped until `deregister`, which drops the leases.
+    let (region, keys) = unsafe { shared.regions.insert(address, bytes) }?;
+    if kind == Kind::ReceiveMemory {
+        shared.announce(&keys);
+    }
     let index = comm as u16;
     Ok(Id {
         kind,
@@ -138,7 +124,7 @@ pub fn deregister(comm: u64, mr: u64) -> Result<()> {
     })
 }
 
-fn release<O: Driven>(table: &Table<O, Shared>, comm: u64, mr: u64, kind: Kind) -> Option<Lease> {
+fn release<O: Driven>(table: &Table<O, Shared>, comm: u64, mr: u64, kind: Kind) -> Option<Leases> {
     let id = Id::unpack(mr).filter(|id| id.kind == kind && id.index == comm as u16)?;
     let region = RegionId(id.serial as u32);
     let mut connection = table.own(comm)?;

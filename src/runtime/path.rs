@@ -1,10 +1,18 @@
 //! One queue pair of one generation, with the work that waits for room in its send queue.
 
+use r2ccl_core::wire::path_frame::Endpoint;
 use r2ccl_core::{Generation, PathId};
-use r2ccl_fabric::{Completion, Opcode, PostError, QueuePair, SendWork, Status};
+use r2ccl_fabric::{
+    Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, SendWork, Status,
+    WriteSource,
+};
+
+use super::ring::{PathMemory, PeerMemory};
 
 /// Work requests posted with one doorbell at the most.
 const CHAIN_MAX: usize = 32;
+/// Ids of probes; those of the core have higher bits.
+const PROBE: u64 = 1 << 32;
 
 /// A path of a connection at this end, with memory `M` of its own that the peer writes to. Fields
 /// drop in order: the queue pair goes before that memory.
@@ -19,6 +27,9 @@ pub struct Path<M> {
     /// The send queue had no room for the whole chain.
     is_stuck: bool,
     failure: Option<Status>,
+    is_failure_told: bool,
+    /// Memory of the other end; `None` until it is connected.
+    pub peer: Option<PeerMemory>,
     /// A [`super::ring::Ring`] or [`super::ring::Slots`].
     pub memory: M,
 }
@@ -39,7 +50,38 @@ impl<M> Path<M> {
             completions: [Completion::EMPTY; CHAIN_MAX],
             is_stuck: false,
             failure: None,
+            is_failure_told: false,
+            peer: None,
             memory,
+        }
+    }
+
+    /// Starts connecting to the other end; may sleep.
+    pub fn connect(&mut self, remote: &Endpoint) -> Result<(), DeviceError> {
+        self.peer = Some(PeerMemory {
+            address: remote.memory_address,
+            rkey: remote.memory_rkey,
+        });
+        self.queue_pair
+            .connect(&QueuePairAddress(remote.queue_pair))
+    }
+
+    /// Sends a probe: a write of no bytes that comes back as number `id`. One that finds no room
+    /// never comes back.
+    pub fn probe(&mut self, id: u32) {
+        if self.has_room() {
+            self.push(SendWork {
+                id: PROBE + u64::from(id),
+                source: WriteSource::Inline {
+                    bytes: [0; WriteSource::INLINE_BYTES_MAX],
+                    len: 0,
+                },
+                remote_address: 0,
+                rkey: 0,
+                immediate: None,
+                signaled: true,
+            });
+            self.post();
         }
     }
 
@@ -123,6 +165,12 @@ impl<M> Path<M> {
         self.failure
     }
 
+    /// The failure, once.
+    pub fn news_of_failure(&mut self) -> Option<Status> {
+        let is_news = !std::mem::replace(&mut self.is_failure_told, self.failure.is_some());
+        self.failure.filter(|_| is_news)
+    }
+
     /// Stops the queue pair: nothing lands through it and nothing is read any more.
     pub fn fence(&mut self) {
         self.queue_pair.set_error();
@@ -141,6 +189,23 @@ impl<M> Path<M> {
             Some(_) => {}
         }
     }
+}
+
+impl<M: PathMemory> Path<M> {
+    /// This end, for the peer.
+    pub fn endpoint(&self) -> Endpoint {
+        let memory = self.memory.memory();
+        Endpoint {
+            queue_pair: self.queue_pair.address().0,
+            memory_address: memory.address,
+            memory_rkey: memory.rkey,
+        }
+    }
+}
+
+/// The number of a probe, from the id of its work request.
+pub fn probe_id(work: u64) -> u32 {
+    work as u32
 }
 
 /// Whether a failure lies with the request and not with the path (PROTOCOL R22): a bad key, length

@@ -1,19 +1,18 @@
 //! The receiving side of a connection.
 
-use std::sync::Arc;
-
-use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, WINDOW};
+use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, SEND_DEPTH, WINDOW};
 use r2ccl_core::{
-    ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite, RegionId, Seq, Time,
-    WorkId,
+    Generation, PathId, ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite,
+    RegionId, Seq, Time,
 };
-use r2ccl_fabric::{SendWork, WriteSource};
+use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, WriteSource};
 
 use super::batch::Batch;
+use super::driver::{Driver, PROBES_MAX, Role};
 use super::error::{Error, Result};
-use super::path::{Path, is_arrival};
+use super::path::Path;
 use super::ring::{PeerMemory, Slots};
-use super::shared::{Fate, News, Shared};
+use super::shared::News;
 use super::steward::Driven;
 
 /// Receives that a queue pair holds: enough for a full window of ordinary messages and a few of
@@ -31,16 +30,34 @@ pub struct Received {
 
 /// Owner's part of a receiving connection.
 pub struct ReceiveConnection {
-    shared: Arc<Shared>,
-    core: Receiver,
-    path: Path<Slots>,
-    ring: PeerMemory,
+    driver: Driver<Receiver>,
     /// Receives that NCCL has not been told the end of, by the sequence of their first buffer.
     open: Box<[Option<OpenReceive>; WINDOW]>,
-    fate: Fate,
     open_count: usize,
     batch: Batch,
     in_call: bool,
+}
+
+impl Role for Receiver {
+    type Memory = Slots;
+    const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
+        send_depth: SEND_DEPTH + PROBES_MAX,
+        receive_depth: RECEIVES_POSTED,
+    };
+
+    fn take_arrival(
+        &mut self,
+        path: PathId,
+        generation: Generation,
+        completion: &Completion,
+    ) -> std::result::Result<(), ProtocolError> {
+        self.handle_arrival(path, generation, completion.immediate, completion.byte_len)
+            .map(drop)
+    }
+
+    fn is_posting(&self, path: PathId) -> bool {
+        self.outstanding(path) > 0
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -51,28 +68,33 @@ struct OpenReceive {
 }
 
 impl ReceiveConnection {
-    /// Connection over one path whose queue pair is being connected and has
-    /// [`RECEIVES_POSTED`] receives.
-    pub fn new(shared: Arc<Shared>, core: Receiver, path: Path<Slots>, ring: PeerMemory) -> Self {
+    /// Connection whose primary path is being connected and has its receives.
+    pub fn new(driver: Driver<Receiver>) -> Self {
         Self {
-            shared,
-            core,
-            path,
-            ring,
+            driver,
             open: Box::new([None; WINDOW]),
-            fate: Fate::default(),
             open_count: 0,
             batch: Batch::default(),
             in_call: false,
         }
     }
 
+    /// Its driver, to break what no outsider can.
+    #[cfg(test)]
+    pub fn driver(&mut self) -> &mut Driver<Receiver> {
+        &mut self.driver
+    }
+
+    fn core(&mut self) -> &mut Receiver {
+        self.driver.end.half_mut()
+    }
+
     /// Posts a receive of 1 to 8 buffers. `None`: the window is full; NCCL asks again.
     pub fn irecv(&mut self, now: Time, buffers: &[ReceiveBuffer]) -> Result<Option<Seq>> {
-        self.shared.note_poll();
+        self.driver.shared.note_poll();
         if self.open_count == 0 {
             // After a pause the message may be here already: then its credit is in no hurry.
-            self.poll_arrivals();
+            self.poll_arrivals(now);
         }
         self.read_inbox();
         self.check()?;
@@ -82,10 +104,9 @@ impl ReceiveConnection {
             self.batch.note_receive(buffer.capacity);
             *region = buffer.region;
         }
-        let first = self
-            .core
-            .post_recv(now, buffers)
-            .map_err(|error| Error::Argument(format!("{}: {error}", self.shared.label)))?;
+        let first = self.core().post_recv(now, buffers);
+        let first = first
+            .map_err(|error| Error::Argument(format!("{}: {error}", self.driver.shared.label)))?;
         if let Some(first) = first {
             self.open[first.slot()] = Some(OpenReceive {
                 first,
@@ -101,24 +122,24 @@ impl ReceiveConnection {
     /// Whether the receive is done, and its sizes. Progresses the whole connection.
     pub fn test(&mut self, seq_low: u64) -> Result<Option<Received>> {
         let open = self.open_receive(seq_low)?;
-        if !self.core.is_done(open.first, open.count) {
+        if !self.driver.end.half().is_done(open.first, open.count) {
             self.drive();
         }
-        if !self.core.is_done(open.first, open.count) {
+        if !self.driver.end.half().is_done(open.first, open.count) {
             return self.check().map(|()| None);
         }
         let mut bytes = [0_u64; GROUP_MAX];
         for (index, size) in bytes[..open.count].iter_mut().enumerate() {
-            *size = u64::from(self.core.bytes(open.first.plus(index as u64)));
+            *size = u64::from(self.core().bytes(open.first.plus(index as u64)));
         }
         self.open[open.first.slot()] = None;
         self.open_count -= 1;
-        self.core
-            .release(open.first, open.count)
-            .map_err(|error| Error::Internal(format!("{}: {error}", self.shared.label)))?;
+        let released = self.core().release(open.first, open.count);
+        released
+            .map_err(|error| Error::Internal(format!("{}: {error}", self.driver.shared.label)))?;
         if self.open_count == 0 {
             self.flush();
-            if self.core.has_unsent() {
+            if self.core().has_unsent() {
                 // Completions that nobody has polled take the room of the last counter.
                 self.drive();
             }
@@ -130,129 +151,124 @@ impl ReceiveConnection {
     }
 
     fn drive(&mut self) {
-        self.shared.note_poll();
-        let is_starved = self.core.is_sender_starved();
-        if self.core.has_unsent() && self.batch.is_due(is_starved) {
+        self.driver.shared.note_poll();
+        let core = self.driver.end.half();
+        let is_starved = core.is_sender_starved();
+        if core.has_unsent() && self.batch.is_due(is_starved) {
             self.flush();
         }
-        self.poll_arrivals();
+        self.poll_arrivals(super::now());
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
             self.flush();
         }
         self.read_inbox();
-        if let Some(status) = self.path.failure() {
-            self.fate.on_path_failure(status);
-        }
+        self.driver.attend();
     }
 
     /// Messages delivered without a gap; the last word of a receiver that closes.
     pub fn delivered(&self) -> u64 {
-        self.core.delivered()
+        self.driver.end.half().delivered()
     }
 
-    fn poll_arrivals(&mut self) {
-        let (path, generation) = (self.path.id, self.path.generation);
-        let mut arrivals = 0;
-        let mut broken = None;
-        let (core, batch) = (&mut self.core, &mut self.batch);
-        self.path.poll(|completion| {
-            if !is_arrival(completion) {
-                if let Some(work) = WorkId::from_raw(completion.id) {
-                    core.handle_completion(work, true);
-                }
-                return;
-            }
-            arrivals += 1;
-            let (immediate, bytes) = (completion.immediate, completion.byte_len);
-            batch.note_arrival(bytes);
-            if let Err(error) = core.handle_arrival(path, generation, immediate, bytes) {
-                broken.get_or_insert(error);
-            }
+    fn poll_arrivals(&mut self, now: Time) {
+        let batch = &mut self.batch;
+        self.driver.poll(now, |completion| {
+            batch.note_arrival(completion.byte_len);
         });
-        if arrivals > 0 {
-            self.path.post_receives(arrivals);
-        }
-        match broken {
-            Some(error) => self.on_protocol_error(error),
-            None => self.take_eagers(),
-        }
+        self.take_eagers();
     }
 
     /// Looks for messages that came ahead of their credits, and copies them where they belong
     /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
     fn take_eagers(&mut self) {
-        if self.path.failure().is_some() {
-            return;
-        }
-        if let Err(error) = self.read_slots() {
-            return self.on_protocol_error(error);
-        }
-        while let Some(copy) = self.core.poll_eager() {
-            self.batch.note_arrival(copy.bytes);
-            // SAFETY: the receive is open, so that its buffer is registered (`check_buffer`) and
-            // mapped: a registration that ends stops the connection first.
-            unsafe { self.path.memory.copy_out(&copy) };
-        }
-    }
-
-    fn read_slots(&mut self) -> std::result::Result<(), ProtocolError> {
-        let path = &self.path;
-        while let Some(slot) = self.core.eager_slot(path.id) {
-            let head = path.memory.head(slot);
-            if !self.core.handle_eager(path.id, path.generation, &head)? {
-                break;
+        let core = self.driver.end.half_mut();
+        for path in self.driver.paths.iter_mut() {
+            if path.failure().is_some() {
+                continue;
+            }
+            if let Err(error) = read_slots(core, path) {
+                let label = &self.driver.shared.label;
+                self.driver.fate.on_protocol_error(label, error);
+                path.fence();
             }
         }
-        Ok(())
-    }
-
-    fn on_protocol_error(&mut self, error: ProtocolError) {
-        self.fate.on_protocol_error(&self.shared.label, error);
-        self.path.fence();
+        while let Some(copy) = core.poll_eager() {
+            self.batch.note_arrival(copy.bytes);
+            let Some(path) = self.driver.paths.get_mut(copy.path) else {
+                let error = "an early message without its path";
+                let label = &self.driver.shared.label;
+                return self.driver.fate.on_protocol_error(label, error);
+            };
+            // SAFETY: the receive is open, so that its buffer is registered (`check_buffer`) and
+            // mapped: a registration that ends stops the connection first.
+            unsafe { path.memory.copy_out(&copy) };
+        }
     }
 
     /// Posts credits and the counter. They wait for a later call, which NCCL owes as long as a
     /// receive is open, and so share a doorbell; with the last receive they go out at once
     /// (PROTOCOL R26), since NCCL may never call again.
     fn flush(&mut self) {
-        let (core, ring) = (&mut self.core, self.ring);
-        self.path
-            .fill(|| core.poll_transmit().map(|write| work(&write, ring)));
-        self.path.post();
+        self.post_writes();
         self.batch.clear();
         // A counter that finds no room is a backlog, too, once nobody owes us a call.
-        let is_owed = self.open_count == 0 && self.core.has_unsent();
-        let has_failed = self.path.failure().is_some();
-        self.shared
-            .note_backlog(self.path.has_backlog() || is_owed && !has_failed);
+        let core = self.driver.end.half();
+        let is_owed = self.open_count == 0 && core.has_unsent() && core.has_way();
+        let has_backlog = self.driver.paths.has_backlog() || is_owed;
+        self.driver.shared.note_backlog(has_backlog);
+    }
+
+    fn post_writes(&mut self) {
+        let core = self.driver.end.half_mut();
+        while let Some(write) = core.poll_transmit() {
+            let path = self.driver.paths.find(write.path, write.generation);
+            let Some((path, ring)) = path.and_then(|path| path.peer.map(|ring| (path, ring)))
+            else {
+                // Its queue pair has failed, and all is said again elsewhere (PROTOCOL R15).
+                continue;
+            };
+            if !path.has_room() && !path.post() {
+                let _ = core.return_transmit(&write);
+                break;
+            }
+            if path.has_room() {
+                path.push(work(&write, ring));
+            }
+        }
+        for path in self.driver.paths.iter_mut() {
+            path.post();
+        }
     }
 
     fn read_inbox(&mut self) {
-        for news in self.shared.inbox.take() {
+        let driver = &mut self.driver;
+        for news in driver.shared.inbox.take() {
             match news {
-                News::Goodbye(_) => self.fate.on_goodbye(),
-                News::LinkDown(reason) => self.fate.on_link_down(reason),
-                News::RegionKey(..) | News::Accepted(_) | News::Refused(_) => {}
+                News::Path(frame) => driver.take_frame(&frame),
+                News::Port(dev, change) => driver.take_port(dev, change),
+                News::Goodbye(_) => driver.fate.on_goodbye(),
+                News::LinkDown(reason) => driver.fate.on_link_down(reason),
+                News::RegionKey(_) | News::Accepted(_) | News::Refused(_) => {}
             }
         }
     }
 
     fn check(&mut self) -> Result<()> {
-        self.fate.check(&self.shared)
+        self.driver.fate.check(&self.driver.shared)
     }
 
     fn check_buffer(&self, buffer: &ReceiveBuffer) -> Result<()> {
         if buffer.capacity == 0 {
             return Ok(());
         }
-        let region = self.shared.regions.find(buffer.region);
+        let region = self.driver.shared.regions.find(buffer.region);
         match region {
             Some(region) if region.contains(buffer.address, buffer.capacity) => Ok(()),
             _ => Err(Error::Argument(format!(
                 "{}: receive of {} bytes at {:#x} is outside its registration {region:x?}; \
                  register the whole buffer first",
-                self.shared.label, buffer.capacity, buffer.address
+                self.driver.shared.label, buffer.capacity, buffer.address
             ))),
         }
     }
@@ -262,6 +278,16 @@ impl ReceiveConnection {
             .filter(|open| open.first.0 & super::net::SEQ_MASK == seq_low)
             .ok_or_else(|| Error::Argument("this receive request is not open any more".into()))
     }
+}
+
+fn read_slots(core: &mut Receiver, path: &Path<Slots>) -> std::result::Result<(), ProtocolError> {
+    while let Some(slot) = core.eager_slot(path.id) {
+        let head = path.memory.head(slot);
+        if !core.handle_eager(path.id, path.generation, &head)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn work(write: &ReceiverWrite, ring: PeerMemory) -> SendWork {
@@ -296,7 +322,7 @@ impl Driven for ReceiveConnection {
     }
 
     fn fence(&mut self) {
-        self.path.fence();
+        self.driver.stop();
     }
 
     fn in_call(&mut self) -> &mut bool {

@@ -45,6 +45,15 @@ impl PeerMemory {
     }
 }
 
+/// Memory of one generation of a path that the peer writes to.
+pub trait PathMemory: Sized + Send + 'static {
+    /// Allocates and registers it on the device of `cache`.
+    fn new(cache: &Arc<MemoryCache>) -> Result<Self>;
+
+    /// For the peer.
+    fn memory(&self) -> PeerMemory;
+}
+
 /// Where the head of an eager message begins.
 fn head_offset(slot: usize) -> usize {
     slot * EAGER_SLOT_BYTES + EAGER_BYTES_MAX
@@ -58,17 +67,17 @@ fn payload_offset(slot: usize, bytes: u32) -> usize {
 /// Credit ring, counter and copies of one generation, at the sender.
 pub struct Ring(Words);
 
-impl Ring {
-    /// Allocates and registers a ring on the device of `cache`.
-    pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
+impl PathMemory for Ring {
+    fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
         Words::new(cache, RING_BYTES).map(Self)
     }
 
-    /// For the peer.
-    pub fn memory(&self) -> PeerMemory {
+    fn memory(&self) -> PeerMemory {
         peer_memory(&self.0)
     }
+}
 
+impl Ring {
     /// The delivered counter as the receiver has written it.
     pub fn counter(&self) -> u64 {
         u64::from_le(self.0.word(COUNTER_OFFSET / 8).load(Ordering::Acquire))
@@ -112,17 +121,17 @@ impl Ring {
 /// Slots of one generation for messages ahead of their credits, at the receiver.
 pub struct Slots(Words);
 
-impl Slots {
-    /// Allocates and registers slots on the device of `cache`.
-    pub fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
+impl PathMemory for Slots {
+    fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
         Words::new(cache, EAGER_RING_BYTES).map(Self)
     }
 
-    /// For the peer.
-    pub fn memory(&self) -> PeerMemory {
+    fn memory(&self) -> PeerMemory {
         peer_memory(&self.0)
     }
+}
 
+impl Slots {
     /// Copies the head in `slot`.
     pub fn head(&self, slot: usize) -> [u8; EAGER_HEAD_BYTES] {
         self.0.copy_backwards(head_offset(slot))

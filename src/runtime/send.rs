@@ -1,16 +1,19 @@
 //! The sending side of a connection.
 
-use std::sync::Arc;
+use r2ccl_core::limits::{EAGER_SLOTS, SEND_DEPTH, WINDOW};
+use r2ccl_core::{
+    EagerWrite, Generation, PathId, ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq,
+    Time,
+};
+use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, WriteSource};
 
-use r2ccl_core::limits::{EAGER_SLOTS, WINDOW};
-use r2ccl_core::{ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq, Time, WorkId};
-use r2ccl_fabric::{SendWork, WriteSource};
-
+use super::driver::{Driver, PROBES_MAX, Role};
 use super::error::{Error, Result};
 use super::memory::{PeerKeys, Region};
 use super::path::Path;
-use super::ring::{PeerMemory, Ring};
-use super::shared::{Fate, News, Shared};
+use super::ring::Ring;
+use super::shared::News;
+use super::starvation::Starvation;
 use super::steward::Driven;
 
 /// Tests right after a send that do not poll: nobody can have answered yet. On two H200s a test
@@ -20,11 +23,7 @@ const UNANSWERED_TESTS: u32 = 3;
 
 /// Owner's part of a sending connection.
 pub struct SendConnection {
-    shared: Arc<Shared>,
-    core: Sender,
-    path: Path<Ring>,
-    /// Where messages go that are ahead of their credits.
-    slots: PeerMemory,
+    driver: Driver<Sender>,
     keys: PeerKeys,
     /// Sends that NCCL has not been told the end of, by sequence.
     open: Box<[Option<OpenSend>; WINDOW]>,
@@ -34,7 +33,7 @@ pub struct SendConnection {
     /// Tests since the last send, and since the last poll.
     tests_since_send: u32,
     tests_since_poll: u32,
-    fate: Fate,
+    starvation: Starvation,
     in_call: bool,
 }
 
@@ -42,14 +41,34 @@ pub struct SendConnection {
 struct OpenSend {
     seq: Seq,
     local: Region,
-    /// Where it goes; `None` until the key is here.
-    rkey: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct OpenEager {
     number: u64,
     local: Region,
+}
+
+impl Role for Sender {
+    type Memory = Ring;
+    const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
+        send_depth: SEND_DEPTH + PROBES_MAX,
+        receive_depth: 0,
+    };
+
+    /// Nobody writes to a sender with immediate.
+    fn take_arrival(
+        &mut self,
+        _: PathId,
+        _: Generation,
+        _: &Completion,
+    ) -> std::result::Result<(), ProtocolError> {
+        Ok(())
+    }
+
+    fn is_posting(&self, path: PathId) -> bool {
+        self.outstanding(path) > 0
+    }
 }
 
 /// Name of a send.
@@ -62,20 +81,17 @@ pub enum Started {
 }
 
 impl SendConnection {
-    /// Connection over one path whose queue pair is being connected.
-    pub fn new(shared: Arc<Shared>, core: Sender, path: Path<Ring>, slots: PeerMemory) -> Self {
+    /// Connection whose primary path is being connected.
+    pub fn new(driver: Driver<Sender>) -> Self {
         Self {
-            shared,
-            core,
-            path,
-            slots,
+            driver,
             keys: PeerKeys::default(),
             open: Box::new([None; WINDOW]),
             eager: [None; EAGER_SLOTS],
             eager_count: 0,
             tests_since_send: 0,
             tests_since_poll: 0,
-            fate: Fate::default(),
+            starvation: Starvation::default(),
             in_call: false,
         }
     }
@@ -92,28 +108,21 @@ impl SendConnection {
         let local = self.local_buffer(region, address, bytes)?;
         let offset = address.wrapping_sub(local.address);
         self.tests_since_send = 0;
-        if self.core.matching(tag).is_none() {
+        if self.core().matching(tag).is_none() {
             let started = self.isend_eager(now, local, offset, bytes, tag)?;
             if started.is_some() {
                 return Ok(started);
             }
+            self.starvation.note_refusal(now);
             self.drive();
         }
         self.check()?;
-        let Some(matched) = self.core.matching(tag) else {
-            return Ok(None);
-        };
-        let Some(rkey) = self.keys.find(matched.region) else {
-            // The key travels on the control connection and may be behind the credit.
-            self.read_inbox();
-            return Ok(None);
-        };
-        let submitted = self.core.submit_send(now, (local.id, offset), bytes, tag);
+        let submitted = self.core().submit_send(now, (local.id, offset), bytes, tag);
         let Some(seq) = submitted.map_err(|error| self.defect(error))? else {
             return Ok(None);
         };
-        let rkey = Some(rkey);
-        self.open[seq.slot()] = Some(OpenSend { seq, local, rkey });
+        self.starvation.end();
+        self.open[seq.slot()] = Some(OpenSend { seq, local });
         self.report_truncation();
         self.transmit();
         Ok(Some(Started::Message(seq)))
@@ -130,26 +139,18 @@ impl SendConnection {
     ) -> Result<Option<Started>> {
         self.read_inbox();
         // What is wrong with the connection is said when the receiver's last word has been read.
-        if !self.path.has_room() || !self.fate.is_well(&self.shared) {
+        if !self.driver.fate.is_well(&self.driver.shared) {
             return Ok(None);
         }
-        let submitted = self.core.submit_eager(now, (local.id, offset), bytes, tag);
+        let submitted = self
+            .core()
+            .submit_eager(now, (local.id, offset), bytes, tag);
         let Some(write) = submitted.map_err(|error| self.defect(error))? else {
             return Ok(None);
         };
         let payload = local.address.wrapping_add(offset) as *const u8;
-        // SAFETY: the caller's buffer is registered (`local_buffer`) and mapped. A slot that the
-        // core gives again was released, when its message was delivered.
-        let (source, remote_address) =
-            unsafe { self.path.memory.stage(&write, payload, self.slots) };
-        self.path.push(SendWork {
-            id: write.work.raw(),
-            source,
-            remote_address,
-            rkey: self.slots.rkey,
-            immediate: None,
-            signaled: write.signaled,
-        });
+        // SAFETY: the caller's buffer is registered (`local_buffer`) and mapped.
+        unsafe { self.push_eager(&write, payload) };
         self.eager_count += 1;
         let number = self.eager_count;
         self.eager[write.slot] = Some(OpenEager { number, local });
@@ -157,13 +158,49 @@ impl SendConnection {
         Ok(Some(Started::Eager(number)))
     }
 
+    /// Copies an eager message and adds its write to the chain. Over a path that has just failed it
+    /// does not go, as if it had been lost on the way.
+    ///
+    /// # Safety
+    /// `payload` must be readable for the bytes of `write`.
+    unsafe fn push_eager(&mut self, write: &EagerWrite, payload: *const u8) {
+        let path = self.driver.paths.find(write.path, write.generation);
+        let Some(path) = path.filter(|path| path.has_room()) else {
+            return;
+        };
+        let Some(slots) = path.peer else {
+            return;
+        };
+        // SAFETY: the caller vouches for the payload. A slot that the core gives again was
+        // released, when its message was delivered.
+        let (source, remote_address) = unsafe { path.memory.stage(write, payload, slots) };
+        path.push(SendWork {
+            id: write.work.raw(),
+            source,
+            remote_address,
+            rkey: slots.rkey,
+            immediate: None,
+            signaled: write.signaled,
+        });
+    }
+
+    /// Its driver, to break what no outsider can.
+    #[cfg(test)]
+    pub fn driver(&mut self) -> &mut Driver<Sender> {
+        &mut self.driver
+    }
+
+    fn core(&mut self) -> &mut Sender {
+        self.driver.end.half_mut()
+    }
+
     fn report_truncation(&mut self) {
-        if let Some(cut) = self.core.take_truncation() {
+        if let Some(cut) = self.core().take_truncation() {
             tracing::warn!(
                 "{}: a send of {} bytes met a receive of {}: cut to that, as NCCL's own \
                  transport does; the two sides disagree about the message ({} others were cut, \
                  too)",
-                self.shared.label,
+                self.driver.shared.label,
                 cut.asked,
                 cut.given,
                 cut.others
@@ -177,7 +214,8 @@ impl SendConnection {
         let delivered = self.delivered(|core| core.status(seq))?;
         if delivered.is_some() {
             self.open[seq.slot()] = None;
-            self.core.release(seq).map_err(|error| self.defect(error))?;
+            let released = self.core().release(seq);
+            released.map_err(|error| self.defect(error))?;
         }
         Ok(delivered)
     }
@@ -192,11 +230,12 @@ impl SendConnection {
         let slot = found.ok_or_else(not_open)?;
         let delivered = self.delivered(|core| core.eager_status(slot))?;
         if delivered.is_some() {
-            if let Some(seq) = self.core.eager_seq(slot) {
+            if let Some(seq) = self.core().eager_seq(slot) {
                 self.open[seq.slot()] = None;
             }
             self.eager[slot] = None;
-            let released = self.core.release_eager(slot);
+            self.starvation.end();
+            let released = self.core().release_eager(slot);
             released.map_err(|error| self.defect(error))?;
         }
         Ok(delivered)
@@ -204,14 +243,14 @@ impl SendConnection {
 
     /// Bytes of an open send that is delivered. Progresses the connection while it is not.
     fn delivered(&mut self, status: impl Fn(&Sender) -> SendStatus) -> Result<Option<u64>> {
-        if status(&self.core) == SendStatus::Pending {
+        if status(self.driver.end.half()) == SendStatus::Pending {
             if !self.is_turn() {
-                self.shared.note_poll();
+                self.driver.shared.note_poll();
                 return Ok(None);
             }
             self.drive();
         }
-        match status(&self.core) {
+        match status(self.driver.end.half()) {
             SendStatus::Delivered { bytes } => Ok(Some(u64::from(bytes))),
             SendStatus::Pending => self.check().map(|()| None),
             SendStatus::Unknown => Err(self.defect("an open send is unknown to the core")),
@@ -224,53 +263,53 @@ impl SendConnection {
         self.tests_since_send += 1;
         self.tests_since_poll += 1;
         self.tests_since_send.max(self.tests_since_poll) > UNANSWERED_TESTS
-            || self.path.has_backlog()
+            || self.driver.paths.has_backlog()
     }
 
     fn drive(&mut self) {
         self.tests_since_poll = 0;
-        self.shared.note_poll();
-        let core = &mut self.core;
-        self.path.poll(|completion| {
-            if let Some(work) = WorkId::from_raw(completion.id) {
-                core.handle_completion(work, true);
-            }
-        });
-        self.read_ring();
+        self.driver.shared.note_poll();
+        let now = super::now();
+        self.driver.poll(now, |_| ());
+        self.read_rings();
         self.read_inbox();
-        self.transmit();
-        if let Some(status) = self.path.failure() {
-            self.fate.on_path_failure(status);
+        let is_waiting = self.eager.iter().flatten().next().is_some();
+        if self.starvation.is_due(now, is_waiting) {
+            // A credit may have been lost with its path (PROTOCOL R15, R43).
+            self.driver.end.request_credits(now);
+            self.driver.stir();
         }
+        self.transmit();
+        self.driver.attend();
     }
 
     /// Error that ends the connection, if there is one. Whoever asks has read the receiver's last
     /// word before (PROTOCOL R27): what it has confirmed is done, whatever has happened since.
     fn check(&mut self) -> Result<()> {
-        self.fate.check(&self.shared)
+        self.driver.fate.check(&self.driver.shared)
     }
 
     /// Sends accepted so far.
     pub fn submitted(&self) -> u64 {
-        self.core.snapshot().posted.0
+        self.driver.end.half().snapshot().posted.0
     }
 
     fn defect(&self, error: impl std::fmt::Display) -> Error {
-        Error::Internal(format!("{}: {error}", self.shared.label))
+        Error::Internal(format!("{}: {error}", self.driver.shared.label))
     }
 
     fn local_buffer(&self, region: RegionId, address: u64, bytes: u64) -> Result<Region> {
         if bytes == 0 {
             return Ok(Region::EMPTY);
         }
-        let found = self.shared.regions.find(region);
+        let found = self.driver.shared.regions.find(region);
         found
             .filter(|found| found.contains(address, bytes))
             .ok_or_else(|| {
                 Error::Argument(format!(
                     "{}: send of {bytes} bytes at {address:#x} is outside its registration \
                  {found:x?}; register the whole buffer first",
-                    self.shared.label
+                    self.driver.shared.label
                 ))
             })
     }
@@ -283,93 +322,110 @@ impl SendConnection {
             .ok_or_else(not_open)
     }
 
-    fn read_ring(&mut self) {
-        if let Err(error) = self.take_ring() {
-            self.fate.on_protocol_error(&self.shared.label, error);
-            self.path.fence();
-        }
-    }
-
-    /// Reads the counter before the credits and takes it after them: whatever it counts, its
-    /// credit was written before.
-    fn take_ring(&mut self) -> std::result::Result<(), ProtocolError> {
-        let (path, generation) = (self.path.id, self.path.generation);
-        let ring = &self.path.memory;
-        let counter = ring.counter();
-        while let Some((slot, _)) = self.core.expected_credit() {
-            if !self
-                .core
-                .handle_credit(path, generation, &ring.line(slot))?
-            {
-                break;
+    fn read_rings(&mut self) {
+        let core = self.driver.end.half_mut();
+        for path in self.driver.paths.iter_mut() {
+            if let Err(error) = read_ring(core, path) {
+                let label = &self.driver.shared.label;
+                self.driver.fate.on_protocol_error(label, error);
+                path.fence();
             }
         }
         self.adopt_eagers();
-        self.core.handle_counter(path, generation, counter)
     }
 
     /// Eager sends become ordinary messages, which may have to be sent again.
     fn adopt_eagers(&mut self) {
         for slot in 0..EAGER_SLOTS {
-            let (Some(open), Some(seq)) = (self.eager[slot], self.core.eager_seq(slot)) else {
+            let (Some(open), Some(seq)) = (self.eager[slot], self.core().eager_seq(slot)) else {
                 continue;
             };
             let entry = &mut self.open[seq.slot()];
             if entry.is_none_or(|entry| entry.seq != seq) {
-                *entry = Some(OpenSend {
-                    seq,
-                    local: open.local,
-                    rkey: None,
-                });
+                let local = open.local;
+                *entry = Some(OpenSend { seq, local });
                 self.report_truncation();
             }
         }
     }
 
     fn read_inbox(&mut self) {
-        for news in self.shared.inbox.take() {
+        let driver = &mut self.driver;
+        for news in driver.shared.inbox.take() {
             match news {
-                News::RegionKey(region, rkey) => self.keys.insert(region, rkey),
+                News::RegionKey(key) => self.keys.insert(key),
+                News::Path(frame) => driver.take_frame(&frame),
+                News::Port(dev, change) => driver.take_port(dev, change),
                 News::Goodbye(delivered) => {
-                    if self.core.handle_goodbye(delivered).is_err() {
-                        tracing::warn!("{}: goodbye with a wrong count", self.shared.label);
+                    if driver.end.half_mut().handle_goodbye(delivered).is_err() {
+                        let label = &driver.shared.label;
+                        tracing::warn!("{label}: goodbye with a wrong count");
                     }
-                    self.fate.on_goodbye();
+                    driver.fate.on_goodbye();
                 }
-                News::LinkDown(reason) => self.fate.on_link_down(reason),
+                News::LinkDown(reason) => driver.fate.on_link_down(reason),
                 News::Accepted(_) | News::Refused(_) => {}
             }
         }
     }
 
     fn transmit(&mut self) {
-        let (core, open, keys) = (&mut self.core, &self.open, &self.keys);
-        let path = self.path.id;
-        self.path.fill(|| {
-            let segment = core.poll_transmit(path)?;
-            let open = open[segment.seq.slot()].filter(|open| open.seq == segment.seq);
-            let target = open.and_then(|open| {
-                let rkey = open.rkey.or_else(|| keys.find(segment.remote_region))?;
-                Some((open.local, rkey))
+        let (core, regions) = (self.driver.end.half_mut(), &self.driver.shared.regions);
+        let (open, keys) = (&self.open, &self.keys);
+        for path in self.driver.paths.iter_mut() {
+            let id = path.id;
+            path.fill(|| {
+                let segment = core.poll_transmit(id)?;
+                let open = open[segment.seq.slot()].filter(|open| open.seq == segment.seq);
+                let target = open.and_then(|open| {
+                    let rkey = match segment.remote_region {
+                        RegionId(0) => 0,
+                        region => keys.find(region, id)?,
+                    };
+                    let registration = if id == PathId::PRIMARY || segment.bytes == 0 {
+                        open.local.registration
+                    } else {
+                        regions.registration(open.local.id, id)?
+                    };
+                    Some((open.local.address, registration, rkey))
+                });
+                if target.is_none() {
+                    // The key travels on the control connection and may be behind the credit.
+                    let _ = core.return_transmit(&segment);
+                }
+                target.map(|target| work(&segment, target))
             });
-            if target.is_none() {
-                // The key travels on the control connection and may be behind the credit.
-                let _ = core.return_transmit(&segment);
-            }
-            target.map(|(local, rkey)| work(&segment, local, rkey))
-        });
-        self.path.post();
-        self.shared.note_backlog(self.path.has_backlog());
+            path.post();
+        }
+        let has_backlog = self.driver.paths.has_backlog();
+        self.driver.shared.note_backlog(has_backlog);
     }
 }
 
-fn work(segment: &SegmentWrite, local: Region, rkey: u32) -> SendWork {
+/// Takes credits and the counter of one generation. Reads the counter before the credits and takes
+/// it after them: whatever it counts, its credit was written before.
+fn read_ring(core: &mut Sender, path: &Path<Ring>) -> std::result::Result<(), ProtocolError> {
+    let (id, generation) = (path.id, path.generation);
+    let ring = &path.memory;
+    let counter = ring.counter();
+    while let Some((slot, _)) = core.expected_credit() {
+        if !core.handle_credit(id, generation, &ring.line(slot))? {
+            break;
+        }
+    }
+    core.handle_counter(id, generation, counter)
+}
+
+fn work(
+    segment: &SegmentWrite,
+    (address, registration, rkey): (u64, Registration, u32),
+) -> SendWork {
     SendWork {
         id: segment.work.raw(),
         source: WriteSource::Registered {
-            address: local.address.wrapping_add(segment.local_offset),
+            address: address.wrapping_add(segment.local_offset),
             len: segment.bytes,
-            lkey: local.registration.lkey,
+            lkey: registration.lkey,
         },
         remote_address: segment.remote_address,
         rkey,
@@ -394,7 +450,7 @@ impl Driven for SendConnection {
     }
 
     fn fence(&mut self) {
-        self.path.fence();
+        self.driver.stop();
     }
 
     fn in_call(&mut self) -> &mut bool {

@@ -8,36 +8,39 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use r2ccl_core::limits::{SEGMENT_BYTES_MAX, SEND_DEPTH};
+use r2ccl_core::limits::{PATHS_MAX, SEGMENT_BYTES_MAX};
 use r2ccl_core::wire::frame::{Accept, Frame, Open, PathEnd};
 use r2ccl_core::wire::handle::Handle;
-use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
-use r2ccl_fabric::{QueuePair, QueuePairAddress, QueuePairConfig};
+use r2ccl_core::wire::path_frame::Endpoint;
+use r2ccl_core::{
+    End, EndConfig, Generation, Half, PathId, Receiver, ReceiverConfig, Routing, Sender,
+    SenderConfig,
+};
+use r2ccl_fabric::{Access, QueuePair};
 
 use super::control::Link;
+use super::driver::{Driver, Role};
 use super::error::{Error, Result};
 use super::group::Group;
 use super::memory::{Regions, check_spare};
 use super::nic::Nic;
 use super::path::Path;
 use super::receive::{RECEIVES_POSTED, ReceiveConnection};
-use super::ring::{PeerMemory, Ring, Slots};
+use super::ring::{PathMemory, Ring, Slots};
 use super::send::SendConnection;
-use super::shared::{Inbox, News, Shared, Watch};
+use super::shared::{Inbox, News, PathNic, Shared, Watch};
 use super::table::{Kind, Table};
-use super::{RECEIVES, Runtime, SENDS};
+use super::{RECEIVES, Runtime, SENDS, now};
+use crate::config::{Fence, RoutingAlgorithm, Settings, settings};
 
-/// The one path of a connection in this version, in its first life.
+/// The path that a connection is made on, in its first life.
 const PRIMARY: PathId = PathId::PRIMARY;
 const FIRST_LIFE: Generation = Generation(1);
-
-/// Sizes of a queue pair: a full window of messages and the credits and counters beside it.
-const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
-    send_depth: SEND_DEPTH,
-    receive_depth: RECEIVES_POSTED,
-};
+/// Its part in health, and its capacity.
+const PRIMARY_PARTS: (u32, u32) = (1, 1);
 
 /// Listening endpoints of this process.
 static LISTENS: Table<Listen, ()> = Table::new(Kind::Listen);
@@ -102,9 +105,7 @@ struct Connecting {
     link: Arc<Link>,
     inbox: Arc<Inbox>,
     host: String,
-    // In this order: the peer writes to the ring through the queue pair.
-    queue_pair: Box<dyn QueuePair>,
-    ring: Ring,
+    path: Path<Ring>,
     keys: Vec<News>,
 }
 
@@ -177,19 +178,16 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     let nic = runtime.nic(dev)?;
     let link = runtime.control()?.link(peer)?;
     let ring = Ring::new(&nic.cache)?;
-    let queue_pair = create_queue_pair(nic)?;
+    let queue_pair = create_queue_pair::<Sender>(nic)?;
+    let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, ring);
     let connection = random_id()?;
     let inbox = Arc::<Inbox>::default();
     let open = Open {
         listen_nonce: peer.nonce,
         connection,
         nic: nic.device.info().name.clone(),
-        paths: vec![path_end(
-            dev,
-            FIRST_LIFE.wire(),
-            queue_pair.as_ref(),
-            ring.memory(),
-        )],
+        nics: nic_count(runtime),
+        paths: vec![path_end(dev, &path)],
     };
     let attempt = Connecting {
         dev,
@@ -197,8 +195,7 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
         link: link.clone(),
         inbox: inbox.clone(),
         host: peer.host.clone(),
-        queue_pair,
-        ring,
+        path,
         keys: Vec::new(),
     };
     let id = CONNECTING.insert(|_| (attempt, Arc::new(())))?;
@@ -258,8 +255,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     let runtime = Runtime::get()?;
     let nic = runtime.nic(waiting.dev)?;
     let Connecting {
-        mut queue_pair,
-        ring,
+        mut path,
         link,
         inbox,
         keys,
@@ -268,33 +264,37 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     let remote = accept
         .paths
         .iter()
-        .find(|path| path.path == PRIMARY.index() as u16 && path.generation == FIRST_LIFE.wire())
+        .find(|end| end.path == PRIMARY.index() as u16 && end.generation == FIRST_LIFE.wire())
         .ok_or_else(|| Error::Internal("the receiver accepted without a path".into()))?;
-    connect_queue_pair(queue_pair.as_mut(), &remote.queue_pair)?;
+    join(&mut path, remote)?;
     // Keys came on the same link behind the answer and before whatever is in the inbox now.
     inbox.put_back(keys);
-    let core = sender(nic.device.info().message_bytes_max)?;
-    let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, ring);
-    let slots = peer_memory(remote);
+    let segment_bytes_max = u32::try_from(nic.device.info().message_bytes_max);
+    let config = SenderConfig {
+        segment_bytes_max: SEGMENT_BYTES_MAX.min(segment_bytes_max.unwrap_or(u32::MAX)),
+    };
+    let core = Sender::new(config).map_err(|error| Error::Internal(error.to_string()))?;
+    let end = end(core, FIRST_LIFE)?;
     let label = label(&nic.device.info().name, &waiting.host, &accept.nic, true);
-    SENDS.insert(|id| {
+    let nics = path_nics(runtime, waiting.dev, accept.nics)?;
+    let connection = waiting.connection;
+    let id = SENDS.insert(|id| {
         let shared = Arc::new(Shared {
-            connection: waiting.connection,
+            connection,
             peer_connection: accept.connection,
             link,
             group: Group::current(),
-            cache: nic.cache.clone(),
-            regions: Regions::default(),
+            regions: Regions::new(Access::Local, nic.cache.clone()),
+            nics,
             inbox,
             label,
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
         });
-        (
-            SendConnection::new(shared.clone(), core, path, slots),
-            shared,
-        )
-    })
+        (SendConnection::new(driver(&shared, end, path)), shared)
+    })?;
+    runtime.steward().set_owner(connection, id);
+    Ok(id)
 }
 
 /// Makes the receiving side of an offer and sends the answer.
@@ -308,32 +308,25 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         .ok_or_else(|| Error::Internal("the sender offered no path".into()))?;
     let generation = Generation(u32::from(offer.generation));
     let slots = Slots::new(&nic.cache)?;
-    let mut queue_pair = create_queue_pair(nic)?;
+    let mut queue_pair = create_queue_pair::<Receiver>(nic)?;
     // Before the answer: whoever knows our queue pair may write at once.
     queue_pair
         .post_receives(RECEIVES_POSTED)
         .map_err(|error| Error::System(error.to_string()))?;
-    connect_queue_pair(queue_pair.as_mut(), &offer.queue_pair)?;
+    let mut path = Path::new(PRIMARY, generation, queue_pair, slots);
+    join(&mut path, offer)?;
     let connection = random_id()?;
     let reply = Accept {
         to: open.connection,
         connection,
         nic: nic.device.info().name.clone(),
-        paths: vec![path_end(
-            dev,
-            offer.generation,
-            queue_pair.as_ref(),
-            slots.memory(),
-        )],
+        nics: nic_count(runtime),
+        paths: vec![path_end(dev, &path)],
     };
     let inbox = Arc::<Inbox>::default();
-    let mut core = Receiver::new(ReceiverConfig::default());
-    core.add_path(PRIMARY, generation)
-        .and_then(|()| core.set_credit_path(PRIMARY))
-        .map_err(|error| Error::Internal(error.to_string()))?;
-    let path = Path::new(PRIMARY, generation, queue_pair, slots);
-    let ring = peer_memory(offer);
+    let end = end(Receiver::new(ReceiverConfig::default()), generation)?;
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
+    let nics = path_nics(runtime, dev, open.nics)?;
     runtime.steward().add_connection(connection, link, &inbox);
     let id = RECEIVES.insert(|id| {
         let shared = Arc::new(Shared {
@@ -341,18 +334,16 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             peer_connection: open.connection,
             link: link.clone(),
             group: Group::current(),
-            cache: nic.cache.clone(),
-            regions: Regions::default(),
+            regions: Regions::new(Access::RemoteWrite, nic.cache.clone()),
+            nics,
             inbox,
             label,
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
         });
-        (
-            ReceiveConnection::new(shared.clone(), core, path, ring),
-            shared,
-        )
+        (ReceiveConnection::new(driver(&shared, end, path)), shared)
     })?;
+    runtime.steward().set_owner(connection, id);
     if let Err(error) = link.send(Frame::Accept(reply)) {
         runtime.steward().remove_connection(connection);
         RECEIVES.remove(id);
@@ -361,33 +352,89 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
     Ok(id)
 }
 
-/// The sending half of the protocol, with the one path of this version as its route.
-fn sender(device_bytes_max: u64) -> Result<Sender> {
-    let segment_bytes_max =
-        SEGMENT_BYTES_MAX.min(u32::try_from(device_bytes_max).unwrap_or(u32::MAX));
-    let made = Sender::new(SenderConfig { segment_bytes_max }).and_then(|mut core| {
-        core.add_path(PRIMARY, FIRST_LIFE)?;
-        core.set_route(Route::single(PRIMARY))?;
-        Ok(core)
-    });
-    made.map_err(|error| Error::Internal(error.to_string()))
+/// An end of a connection with its primary path.
+fn end<H: Half>(half: H, generation: Generation) -> Result<End<H>> {
+    let mut end = End::new(end_config(settings(), random_id()?), half);
+    end.add_path(now(), PRIMARY, generation, PRIMARY_PARTS)
+        .map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(end)
 }
 
-fn create_queue_pair(nic: &Nic) -> Result<Box<dyn QueuePair>> {
+fn driver<H: Role>(shared: &Arc<Shared>, end: End<H>, path: Path<H::Memory>) -> Driver<H> {
+    let quarantine = settings().quarantine;
+    Driver::new(shared.clone(), end, path, (routing(settings()), quarantine))
+}
+
+fn routing(settings: &Settings) -> Routing {
+    match settings.routing_algorithm {
+        RoutingAlgorithm::Static => Routing::Static,
+        RoutingAlgorithm::HotRepair => Routing::HotRepair,
+        RoutingAlgorithm::Balance | RoutingAlgorithm::Planner => Routing::Balance,
+    }
+}
+
+fn end_config(settings: &Settings, seed: u64) -> EndConfig {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let hold_down_ns = nanoseconds(settings.hold_down);
+    let usual = EndConfig::default();
+    EndConfig {
+        routing: routing(settings),
+        seed,
+        quarantine_ns: nanoseconds(settings.quarantine),
+        is_fence_strict: settings.fence == Fence::Strict,
+        hold_down_ns,
+        hold_down_max_ns: if settings.flap_damping {
+            usual.hold_down_max_ns.max(hold_down_ns)
+        } else {
+            hold_down_ns
+        },
+        give_up_ns: nanoseconds(settings.give_up),
+        ..usual
+    }
+}
+
+fn nic_count(runtime: &Runtime) -> u8 {
+    u8::try_from(runtime.nics().len()).unwrap_or(u8::MAX)
+}
+
+/// This end's NICs of all paths that there may be. Path 0 has the NICs that NCCL chose, path 1 the
+/// ones behind them at both ends, and so on around: as many as the host with more NICs has. NICs of
+/// one rail stay together when NCCL has chosen one rail.
+fn path_nics(runtime: &Runtime, dev: i32, peer_nics: u8) -> Result<Box<[PathNic]>> {
+    let nics = runtime.nics();
+    let count = nics.len().max(usize::from(peer_nics)).clamp(1, PATHS_MAX);
+    let first = usize::try_from(dev).unwrap_or(0);
+    let nic = |path: usize| {
+        let dev = (first + path) % nics.len().max(1);
+        let nic = runtime.nic(dev as i32)?;
+        Ok(PathNic {
+            dev,
+            device: nic.device.clone(),
+            cache: nic.cache.clone(),
+        })
+    };
+    (0..count).map(nic).collect()
+}
+
+fn create_queue_pair<H: Role>(nic: &Nic) -> Result<Box<dyn QueuePair>> {
     nic.device
-        .create_queue_pair(QUEUE_PAIR)
+        .create_queue_pair(H::QUEUE_PAIR)
         .map_err(|error| Error::System(error.to_string()))
 }
 
-fn connect_queue_pair(queue_pair: &mut dyn QueuePair, remote: &[u8; 64]) -> Result<()> {
-    queue_pair
-        .connect(&QueuePairAddress(*remote))
+fn join<M: PathMemory>(path: &mut Path<M>, remote: &PathEnd) -> Result<()> {
+    let remote = Endpoint {
+        queue_pair: remote.queue_pair,
+        memory_address: remote.memory_address,
+        memory_rkey: remote.memory_rkey,
+    };
+    path.connect(&remote)
         .map_err(|error| Error::System(error.to_string()))
 }
 
 /// `h0/soft0 -> h1/soft1`, in the direction of the data.
 fn label(own_nic: &str, peer_host: &str, peer_nic: &str, sending: bool) -> String {
-    let own_host = crate::config::settings().host_identity().name;
+    let own_host = settings().host_identity().name;
     if sending {
         format!("{own_host}/{own_nic} -> {peer_host}/{peer_nic}")
     } else {
@@ -396,21 +443,15 @@ fn label(own_nic: &str, peer_host: &str, peer_nic: &str, sending: bool) -> Strin
 }
 
 /// Our end of the primary path, for the peer.
-fn path_end(dev: i32, generation: u16, queue_pair: &dyn QueuePair, memory: PeerMemory) -> PathEnd {
+fn path_end<M: PathMemory>(dev: i32, path: &Path<M>) -> PathEnd {
+    let endpoint = path.endpoint();
     PathEnd {
-        path: PRIMARY.index() as u16,
-        generation,
+        path: path.id.index() as u16,
+        generation: path.generation.wire(),
         nic: u8::try_from(dev).unwrap_or(u8::MAX),
-        queue_pair: queue_pair.address().0,
-        memory_address: memory.address,
-        memory_rkey: memory.rkey,
-    }
-}
-
-fn peer_memory(end: &PathEnd) -> PeerMemory {
-    PeerMemory {
-        address: end.memory_address,
-        rkey: end.memory_rkey,
+        queue_pair: endpoint.queue_pair,
+        memory_address: endpoint.memory_address,
+        memory_rkey: endpoint.memory_rkey,
     }
 }
 

@@ -1,19 +1,18 @@
 //! What the threads of a process share about one connection, and how it comes to its verdict.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use r2ccl_core::RegionId;
-use r2ccl_core::wire::frame::Accept;
-use r2ccl_fabric::Status;
+use r2ccl_core::Failure;
+use r2ccl_core::wire::frame::{Accept, Frame};
+use r2ccl_core::wire::path_frame::PathFrame;
+use r2ccl_fabric::{SharedDevice, Status};
 
 use super::control::Link;
 use super::error::{Error, Result};
 use super::group::Group;
-use super::memory::{MemoryCache, Regions};
-use super::path::is_request_error;
+use super::memory::{MemoryCache, RegionKey, Regions};
 use super::steward::Steward;
 
 /// Shared part of a connection, either side.
@@ -26,8 +25,8 @@ pub struct Shared {
     pub link: Arc<Link>,
     /// Connections that stop together.
     pub group: Arc<Group>,
-    /// Registrations on the connection's device.
-    pub cache: Arc<MemoryCache>,
+    /// This end's NIC of each path.
+    pub nics: Box<[PathNic]>,
     /// Buffers that NCCL has registered on this connection.
     pub regions: Regions,
     /// What the control plane has to say.
@@ -40,13 +39,29 @@ pub struct Shared {
     pub watch: Watch,
 }
 
-/// Whether a connection has work that only polling pushes out, and whether the steward knows.
+/// This end's NIC of a path.
+#[derive(Clone)]
+pub struct PathNic {
+    /// Its number among the NICs of this process.
+    pub dev: usize,
+    /// The device.
+    pub device: SharedDevice,
+    /// Its registrations.
+    pub cache: Arc<MemoryCache>,
+}
+
+/// Whether a connection has work that only polling pushes out or that is due at a time, and whether
+/// the steward knows.
 pub struct Watch {
     /// Id of the connection.
     pub id: u64,
     /// The steward of this process.
     pub steward: Arc<Steward>,
     backlog: AtomicBool,
+    /// Somebody has put something into its inboxes.
+    has_news: AtomicBool,
+    /// Nanoseconds of the runtime's clock; `u64::MAX` is never.
+    due: AtomicU64,
     watched: AtomicBool,
 }
 
@@ -57,16 +72,28 @@ impl Watch {
             id,
             steward,
             backlog: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
+            due: AtomicU64::new(u64::MAX),
             watched: AtomicBool::new(false),
         }
+    }
+}
+
+impl Watch {
+    fn is_wanted(&self) -> bool {
+        self.backlog.load(Ordering::SeqCst) || self.has_news.load(Ordering::SeqCst)
     }
 }
 
 /// News for a connection from the control plane, in the order of arrival.
 #[derive(Debug)]
 pub enum News {
-    /// The receiver has registered a region; the key is for its NIC.
-    RegionKey(RegionId, u32),
+    /// The receiver has registered a region.
+    RegionKey(RegionKey),
+    /// The other end has something to say about a path.
+    Path(Box<PathFrame>),
+    /// The port of a NIC of this process, by its number, has come up or gone down.
+    Port(usize, PortChange),
     /// The peer has closed its end; a receiver says how many messages it has delivered.
     Goodbye(u64),
     /// The peer's process is gone or out of reach.
@@ -77,22 +104,41 @@ pub enum News {
     Refused(String),
 }
 
-/// Queue from the control plane to a connection's owner.
-#[derive(Default)]
-pub struct Inbox {
-    filled: AtomicBool,
-    news: Mutex<Vec<News>>,
+/// What has become of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortChange {
+    /// It has a link.
+    Up,
+    /// It has none.
+    Down,
+    /// Its device is gone for good.
+    Gone,
 }
 
-impl Inbox {
+/// Queue to a connection's owner: [`News`] from the control plane, results from helpers.
+pub struct Inbox<T = News> {
+    filled: AtomicBool,
+    news: Mutex<Vec<T>>,
+}
+
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self {
+            filled: AtomicBool::new(false),
+            news: Mutex::default(),
+        }
+    }
+}
+
+impl<T> Inbox<T> {
     /// Adds a piece of news.
-    pub fn put(&self, news: News) {
+    pub fn put(&self, news: T) {
         self.news.lock().push(news);
         self.filled.store(true, Ordering::Release);
     }
 
     /// Puts news back in front of what has come meanwhile.
-    pub fn put_back(&self, mut earlier: Vec<News>) {
+    pub fn put_back(&self, mut earlier: Vec<T>) {
         let mut news = self.news.lock();
         earlier.append(&mut news);
         *news = earlier;
@@ -100,7 +146,7 @@ impl Inbox {
     }
 
     /// Takes everything; one load and no lock when there is nothing.
-    pub fn take(&self) -> Vec<News> {
+    pub fn take(&self) -> Vec<T> {
         if !self.filled.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -110,14 +156,9 @@ impl Inbox {
     }
 }
 
-/// How long a dead path waits for the control plane to say whether the peer's process died, before
-/// the path itself is blamed.
-const VERDICT_WAIT: Duration = Duration::from_millis(500);
-
 /// What is known about the end of a connection.
 #[derive(Default)]
 pub struct Fate {
-    path_failed: Option<(Instant, Status)>,
     peer_closed: bool,
     link_down: Option<String>,
     verdict: Option<Error>,
@@ -143,10 +184,38 @@ impl Fate {
         });
     }
 
-    /// The only path has failed.
-    pub fn on_path_failure(&mut self, status: Status) {
-        self.path_failed
-            .get_or_insert_with(|| (Instant::now(), status));
+    /// A NIC refused a request itself, not its way (PROTOCOL R22): a bad key, length or bound would
+    /// fail on every other path as well.
+    pub fn on_refusal(&mut self, label: &str, status: Status) {
+        self.verdict.get_or_insert_with(|| {
+            Error::Internal(format!(
+                "{label}: {status:?}: a NIC refused a buffer or key of this connection; \
+                 this is a defect or memory that was unmapped while in use, not a network fault"
+            ))
+        });
+    }
+
+    /// Memory was deregistered under a transfer, which had to be stopped (PROTOCOL R24).
+    pub fn on_stop(&mut self, label: &str) {
+        self.verdict.get_or_insert_with(|| {
+            Error::Usage(format!(
+                "{label}: a buffer was deregistered with requests open on it; the connection is \
+                 stopped"
+            ))
+        });
+    }
+
+    /// All that the core could try is tried (PROTOCOL R62).
+    pub fn on_failure(&mut self, label: &str, failure: Failure) {
+        self.verdict.get_or_insert_with(|| {
+            let what = match failure {
+                Failure::NoPath => "no path has come back in time",
+                Failure::NoFence(_) => "a path that failed could not be fenced at either end",
+            };
+            Error::Remote(format!(
+                "{label}: {what} (R2CCL_GIVEUP); check the NICs of both hosts and the way between"
+            ))
+        });
     }
 
     /// The error that ends the connection, its own or another one's of the communicator; one look
@@ -154,9 +223,6 @@ impl Fate {
     pub fn check(&mut self, shared: &Shared) -> Result<()> {
         if let Some(error) = shared.group.failure() {
             return Err(error.clone());
-        }
-        if self.is_quiet() {
-            return Ok(());
         }
         match self.verdict(shared) {
             None => Ok(()),
@@ -172,51 +238,29 @@ impl Fate {
         self.is_quiet() && shared.group.failure().is_none()
     }
 
-    fn is_quiet(&self) -> bool {
-        self.path_failed.is_none()
-            && !self.peer_closed
-            && self.link_down.is_none()
-            && self.verdict.is_none()
+    /// Whether nothing speaks against the connection.
+    pub fn is_quiet(&self) -> bool {
+        !self.peer_closed && self.link_down.is_none() && self.verdict.is_none()
     }
 
-    /// The error that ends the connection, once the evidence suffices. A path that failed is held
-    /// against the peer's process if that has died or has closed, else against the path.
+    /// The error that ends the connection, if there is one.
     pub fn verdict(&mut self, shared: &Shared) -> Option<Error> {
-        if self.verdict.is_none() {
-            self.verdict = self.judge(shared);
+        if !self.is_quiet() && self.verdict.is_none() {
+            self.verdict = self.judge(&shared.label);
         }
         self.verdict.clone()
     }
 
-    fn judge(&self, shared: &Shared) -> Option<Error> {
-        let label = &shared.label;
-        if let Some((_, status)) = self
-            .path_failed
-            .filter(|(_, status)| is_request_error(*status))
-        {
-            return Some(Error::Internal(format!(
-                "{label}: {status:?}: a NIC refused a buffer or key of this connection; \
-                 this is a defect or memory that was unmapped while in use, not a network fault"
-            )));
-        }
+    fn judge(&self, label: &str) -> Option<Error> {
         if let Some(reason) = &self.link_down {
             return Some(Error::Remote(format!("{label}: {reason}")));
         }
-        if self.peer_closed {
-            return Some(Error::Remote(format!(
+        self.peer_closed.then(|| {
+            Error::Remote(format!(
                 "{label}: the peer closed its end while requests were open; \
                  look for the first error on its host"
-            )));
-        }
-        match self.path_failed {
-            Some((since, status)) if since.elapsed() > VERDICT_WAIT => {
-                Some(Error::Remote(format!(
-                    "{label}: the only path has failed ({status:?}); \
-                     check both NICs and the way between"
-                )))
-            }
-            _ => None,
-        }
+            ))
+        })
     }
 }
 
@@ -237,19 +281,74 @@ impl Shared {
             watch.backlog.store(backlog, Ordering::SeqCst);
         }
         if backlog && !watch.watched.swap(true, Ordering::SeqCst) {
-            watch.steward.watch(watch.id);
+            watch.steward.watch(Some(watch.id));
         }
     }
 
-    /// The steward's question whether the connection still has a backlog.
-    pub fn keep_watching(&self) -> bool {
+    /// Has the connection driven soon, whoever does it: there is news for it that cannot wait.
+    pub fn urge(&self) {
         let watch = &self.watch;
-        if watch.backlog.load(Ordering::SeqCst) {
-            return true;
+        watch.has_news.store(true, Ordering::SeqCst);
+        if !watch.watched.swap(true, Ordering::SeqCst) {
+            watch.steward.watch(Some(watch.id));
         }
-        // In this order: an owner that gets a backlog now either sees the cleared mark and asks
-        // for the steward anew, or its backlog is seen here.
-        watch.watched.store(false, Ordering::SeqCst);
-        watch.backlog.load(Ordering::SeqCst) && !watch.watched.swap(true, Ordering::SeqCst)
+    }
+
+    /// The owner is about to look into the inboxes.
+    pub fn note_news_taken(&self) {
+        if self.watch.has_news.load(Ordering::Relaxed) {
+            self.watch.has_news.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Says at the end of a call when the connection wants to be looked at although nobody calls:
+    /// `None` as long as nothing is under way but requests, whose user calls often enough.
+    pub fn note_due(&self, due_ns: Option<u64>) {
+        let watch = &self.watch;
+        let due_ns = due_ns.unwrap_or(u64::MAX);
+        let before = watch.due.swap(due_ns, Ordering::SeqCst);
+        let is_new = due_ns != u64::MAX && !watch.watched.swap(true, Ordering::SeqCst);
+        if is_new || due_ns < before {
+            watch.steward.watch(is_new.then_some(watch.id));
+        }
+    }
+
+    /// Whether there is something to do now.
+    pub fn is_due(&self) -> bool {
+        let due_ns = self.watch.due.load(Ordering::SeqCst);
+        self.watch.is_wanted() || due_ns <= super::now().nanoseconds()
+    }
+
+    /// When the steward should look again: `Some(0)` soon, since there is a backlog. `None`: not at
+    /// all, and it must ask to be told anew.
+    pub fn keep_watching(&self) -> Option<u64> {
+        let watch = &self.watch;
+        let wanted = || {
+            let due_ns = watch.due.load(Ordering::SeqCst);
+            if watch.is_wanted() {
+                Some(0)
+            } else {
+                (due_ns != u64::MAX).then_some(due_ns)
+            }
+        };
+        wanted().or_else(|| {
+            // In this order: an owner that gets something to do now either sees the cleared mark
+            // and asks for the steward anew, or is seen here.
+            watch.watched.store(false, Ordering::SeqCst);
+            wanted().filter(|_| !watch.watched.swap(true, Ordering::SeqCst))
+        })
+    }
+
+    /// Tells the peer keys of regions.
+    pub fn announce(&self, keys: &[RegionKey]) {
+        for key in keys {
+            // A link that is down has ended the connection; the data path says so.
+            let _ = self.link.send(Frame::RegionKey {
+                to: self.peer_connection,
+                region: key.region.0,
+                path: key.path.index() as u8,
+                rkey: key.rkey,
+            });
+        }
     }
 }

@@ -7,17 +7,24 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use r2ccl_core::RegionId;
 use r2ccl_core::wire::frame::Frame;
+use r2ccl_core::{PathId, RegionId};
+use r2ccl_fabric::{DeviceEvent, PortState, SharedDevice};
 
 use super::control::{ControlHandler, ControlPlane, Link, LinkError};
+use super::memory::RegionKey;
 use super::setup::ListenInbox;
-use super::shared::{Inbox, News, Shared};
+use super::shared::{Inbox, News, PortChange, Shared};
 use super::table::{Kind, Table};
-use super::{RECEIVES, SENDS};
+use super::{RECEIVES, SENDS, time_until};
 
 /// Who takes the news of a connection, and the link that they come by.
-type Addressee = (Arc<Link>, Arc<Inbox>);
+struct Addressee {
+    link: Arc<Link>,
+    inbox: Arc<Inbox>,
+    /// Its id in the table of its kind, once it is there.
+    owner: Option<u64>,
+}
 
 /// Finds connections by the ids in frames, and watches those that nobody polls.
 #[derive(Default)]
@@ -26,6 +33,7 @@ pub struct Steward {
     connections: Mutex<HashMap<u64, Addressee>>,
     watched: Mutex<Vec<Watched>>,
     control: OnceLock<Arc<ControlPlane>>,
+    devices: OnceLock<Vec<SharedDevice>>,
 }
 
 struct Watched {
@@ -49,9 +57,12 @@ impl Steward {
 
     /// Adds a connection under its id. If its link has failed meanwhile, it learns at once.
     pub fn add_connection(&self, connection: u64, link: &Arc<Link>, inbox: &Arc<Inbox>) {
-        self.connections
-            .lock()
-            .insert(connection, (link.clone(), inbox.clone()));
+        let addressee = Addressee {
+            link: link.clone(),
+            inbox: inbox.clone(),
+            owner: None,
+        };
+        self.connections.lock().insert(connection, addressee);
         if let Some(error) = link.error() {
             inbox.put(News::LinkDown(error.to_string()));
         }
@@ -62,13 +73,34 @@ impl Steward {
         self.connections.lock().remove(&connection);
     }
 
-    /// Sees to it that the connection `id`, which has work that only polling pushes out, is driven
-    /// although NCCL may never call again.
-    pub fn watch(&self, id: u64) {
-        self.watched.lock().push(Watched { id, polls: 0 });
+    /// The connection is in its table under the id `owner`. It has things to do at once, and NCCL
+    /// may not call before there is data to move.
+    pub fn set_owner(&self, connection: u64, owner: u64) {
+        if let Some(addressee) = self.connections.lock().get_mut(&connection) {
+            addressee.owner = Some(owner);
+        }
+        urge(owner);
+    }
+
+    /// Looks again soon; `id` is a connection that is not watched yet. It has something to do, now
+    /// or at a time, although NCCL may never call again.
+    pub fn watch(&self, id: Option<u64>) {
+        if let Some(id) = id {
+            self.watched.lock().push(Watched { id, polls: 0 });
+        }
+        self.wake();
+    }
+
+    /// Has the steward look at everything soon.
+    pub fn wake(&self) {
         if let Some(control) = self.control.get() {
             control.wake();
         }
+    }
+
+    /// Tells the steward the NICs of this process, in the order of their numbers.
+    pub fn set_devices(&self, devices: Vec<SharedDevice>) {
+        let _ = self.devices.set(devices);
     }
 
     /// Tells the steward whom to wake.
@@ -79,16 +111,52 @@ impl Steward {
     fn deliver(&self, connection: u64, news: News) {
         // A connection that is not there any more has closed; its peer will find that out by its
         // own goodbye.
-        if let Some((_, inbox)) = self.connections.lock().get(&connection) {
-            inbox.put(news);
+        let connections = self.connections.lock();
+        let Some(addressee) = connections.get(&connection) else {
+            return;
+        };
+        // Keys can wait for whoever needs them.
+        let is_urgent = matches!(news, News::Path(_));
+        addressee.inbox.put(news);
+        let owner = addressee.owner.filter(|_| is_urgent);
+        drop(connections);
+        owner.into_iter().for_each(urge);
+    }
+
+    /// Tells all connections what has become of the ports of this process.
+    fn tell_ports(&self) {
+        for (dev, device) in self.devices.get().into_iter().flatten().enumerate() {
+            let mut change = None;
+            while let Some(event) = device.poll_event() {
+                // An event only makes us look; what counts is the state.
+                change = Some(match (event, device.port_state()) {
+                    (DeviceEvent::Fatal, _) => PortChange::Gone,
+                    (_, PortState::Active) => PortChange::Up,
+                    (_, PortState::Down) => PortChange::Down,
+                });
+            }
+            let Some(change) = change else {
+                continue;
+            };
+            tracing::warn!("{}: port {change:?}", device.info().name);
+            let connections = self.connections.lock();
+            let owners: Vec<_> = connections
+                .values()
+                .filter_map(|addressee| {
+                    addressee.inbox.put(News::Port(dev, change));
+                    addressee.owner
+                })
+                .collect();
+            drop(connections);
+            owners.into_iter().for_each(urge);
         }
     }
 
-    fn tend(watched: &mut Watched) -> bool {
+    fn tend(watched: &mut Watched) -> Option<u64> {
         match Kind::of(watched.id) {
             Some(Kind::Send) => watched.tend(&SENDS),
             Some(Kind::Receive) => watched.tend(&RECEIVES),
-            _ => false,
+            _ => None,
         }
     }
 }
@@ -109,13 +177,13 @@ pub trait Driven {
 }
 
 impl Watched {
-    /// Drives the connection unless its owner does. Returns whether to go on watching.
-    fn tend<O: Driven>(&mut self, table: &Table<O, Shared>) -> bool {
-        let Some(shared) = table.shared(self.id) else {
-            return false;
-        };
+    /// Drives the connection if it is due, unless its owner does. Returns when to look again;
+    /// `None`: no more.
+    fn tend<O: Driven>(&mut self, table: &Table<O, Shared>) -> Option<u64> {
+        let shared = table.shared(self.id)?;
         let polls = shared.polls.load(Ordering::Relaxed);
-        if polls == std::mem::replace(&mut self.polls, polls) {
+        let is_unpolled = polls == std::mem::replace(&mut self.polls, polls);
+        if is_unpolled && shared.is_due() {
             // A connection that is busy is being driven by its owner.
             if let Ok(mut connection) = table.try_own(self.id) {
                 if !*connection.in_call() {
@@ -124,6 +192,18 @@ impl Watched {
             }
         }
         shared.keep_watching()
+    }
+}
+
+/// Has the steward drive a connection soon, unless its owner does.
+fn urge(id: u64) {
+    let shared = match Kind::of(id) {
+        Some(Kind::Send) => SENDS.shared(id),
+        Some(Kind::Receive) => RECEIVES.shared(id),
+        _ => None,
+    };
+    if let Some(shared) = shared {
+        shared.urge();
     }
 }
 
@@ -146,10 +226,17 @@ impl ControlHandler for Steward {
             Frame::Accept(accept) => self.deliver(accept.to, News::Accepted(accept)),
             Frame::Refuse { to, reason } => self.deliver(to, News::Refused(reason)),
             Frame::RegionKey {
-                to, region, rkey, ..
+                to,
+                region,
+                path,
+                rkey,
             } => {
-                self.deliver(to, News::RegionKey(RegionId(region), rkey));
+                let region = RegionId(region);
+                if let Some(path) = PathId::new(path) {
+                    self.deliver(to, News::RegionKey(RegionKey { region, path, rkey }));
+                }
             }
+            Frame::Path { to, frame } => self.deliver(to, News::Path(frame)),
             Frame::Goodbye { to, count } => self.deliver(to, News::Goodbye(count)),
             // The control plane keeps these to itself.
             Frame::Greeting(_) | Frame::Ack | Frame::Reset { .. } => {}
@@ -157,9 +244,9 @@ impl ControlHandler for Steward {
     }
 
     fn on_link_down(&self, link: &Arc<Link>, reason: &LinkError) {
-        for (other, inbox) in self.connections.lock().values() {
-            if Arc::ptr_eq(link, other) {
-                inbox.put(News::LinkDown(reason.to_string()));
+        for addressee in self.connections.lock().values() {
+            if Arc::ptr_eq(link, &addressee.link) {
+                addressee.inbox.put(News::LinkDown(reason.to_string()));
             }
         }
         if let LinkError::Mismatch(text) = reason {
@@ -170,11 +257,21 @@ impl ControlHandler for Steward {
     }
 
     fn on_tick(&self) -> Option<Duration> {
+        self.tell_ports();
         let mut list = std::mem::take(&mut *self.watched.lock());
-        list.retain_mut(Self::tend);
+        let mut pause = None;
+        list.retain_mut(|watched| {
+            let Some(due_ns) = Self::tend(watched) else {
+                return false;
+            };
+            let wait = time_until(due_ns).max(UNPOLLED);
+            pause = Some(pause.map_or(wait, |pause: Duration| pause.min(wait)));
+            true
+        });
         let mut watched = self.watched.lock();
+        let has_new = !watched.is_empty();
         list.append(&mut watched);
         *watched = list;
-        (!watched.is_empty()).then_some(UNPOLLED)
+        if has_new { Some(UNPOLLED) } else { pause }
     }
 }

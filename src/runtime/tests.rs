@@ -6,26 +6,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEGMENT_BYTES_MAX, SEND_DEPTH};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEGMENT_BYTES_MAX};
 use r2ccl_core::wire::handle::PROTOCOL_VERSION;
-use r2ccl_core::{Generation, PathId, Receiver, ReceiverConfig, Route, Sender, SenderConfig};
+use r2ccl_core::{
+    End, EndConfig, Generation, Health, PathId, Receiver, ReceiverConfig, Sender, SenderConfig,
+};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
-use r2ccl_fabric::{QueuePair, QueuePairConfig, SharedDevice, Status};
+use r2ccl_fabric::{Access, SharedDevice, Status};
 
 use super::control::{Config, ControlPlane, Link};
+use super::driver::{Driver, Role};
 use super::error::Error;
 use super::fork;
 use super::group::Group;
 use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
-use super::receive::{RECEIVES_POSTED, ReceiveConnection};
-use super::ring::{Ring, Slots};
+use super::receive::ReceiveConnection;
+use super::ring::PathMemory;
 use super::send::SendConnection;
-use super::shared::{Fate, Inbox, News, Shared, Watch};
+use super::shared::{Fate, Inbox, News, PathNic, Shared, Watch};
 use super::steward::{Driven, Steward};
 use super::table::Miss;
-use super::{RECEIVES, Runtime, SENDS};
+use super::{RECEIVES, Runtime, SENDS, now};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: usize = EAGER_BYTES_MAX;
@@ -46,8 +49,7 @@ fn until<T>(mut call: impl FnMut() -> Option<T>) -> T {
 
 /// What connections hang on.
 struct World {
-    device: SharedDevice,
-    cache: Arc<MemoryCache>,
+    nics: Box<[PathNic]>,
     steward: Arc<Steward>,
     link: Arc<Link>,
     plane: Arc<ControlPlane>,
@@ -55,12 +57,21 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_nics(1)
+    }
+
+    fn with_nics(count: u8) -> Self {
+        let nic = |index: u8| {
+            let address = Ipv4Addr::new(127, 0, 0, index + 1).into();
+            let device: SharedDevice = SoftDevice::open(SoftConfig {
+                lanes: Some(0),
+                ..SoftConfig::new(format!("soft{index}"), address, 10_000)
+            })
+            .expect("a device");
+            let (dev, cache) = (usize::from(index), MemoryCache::new(device.clone()));
+            PathNic { dev, device, cache }
+        };
         let address = Ipv4Addr::LOCALHOST.into();
-        let device: SharedDevice = SoftDevice::open(SoftConfig {
-            lanes: Some(0),
-            ..SoftConfig::new("soft0", address, 10_000)
-        })
-        .expect("a device");
         let steward = Arc::<Steward>::default();
         let config = Config {
             addresses: vec![SocketAddr::new(address, 0)],
@@ -75,23 +86,29 @@ impl World {
         steward.set_control(plane.clone());
         let link = plane.link(&plane.handle_for(1)).expect("a link");
         Self {
-            cache: MemoryCache::new(device.clone()),
-            device,
+            nics: (0..count).map(nic).collect(),
             steward,
             link,
             plane,
         }
     }
 
-    fn queue_pair(&self) -> Box<dyn QueuePair> {
-        let config = QueuePairConfig {
-            send_depth: SEND_DEPTH,
-            receive_depth: RECEIVES_POSTED,
-        };
-        self.device.create_queue_pair(config).expect("a queue pair")
+    /// One end of the primary path.
+    fn path<H: Role>(&self) -> Path<H::Memory> {
+        let nic = &self.nics[0];
+        let mut queue_pair = nic
+            .device
+            .create_queue_pair(H::QUEUE_PAIR)
+            .expect("a queue pair");
+        queue_pair
+            .post_receives(H::QUEUE_PAIR.receive_depth)
+            .expect("receives");
+        let memory = H::Memory::new(&nic.cache).expect("memory");
+        Path::new(PathId::PRIMARY, LIFE, queue_pair, memory)
     }
 
-    fn shared(&self, id: u64, connection: u64, peer_connection: u64) -> Arc<Shared> {
+    fn shared(&self, id: u64, (own, peer): (u64, u64), access: Access) -> Arc<Shared> {
+        let (connection, peer_connection) = (own, peer);
         let inbox = Arc::<Inbox>::default();
         self.steward.add_connection(connection, &self.link, &inbox);
         Arc::new(Shared {
@@ -99,8 +116,8 @@ impl World {
             peer_connection,
             link: self.link.clone(),
             group: Group::current(),
-            cache: self.cache.clone(),
-            regions: Regions::default(),
+            regions: Regions::new(access, self.nics[0].cache.clone()),
+            nics: self.nics.clone(),
             inbox,
             label: "h0/soft0 -> h0/soft0".into(),
             polls: AtomicU32::new(0),
@@ -129,28 +146,30 @@ impl Ends {
     fn new(world: &World) -> Self {
         static NAMES: AtomicU64 = AtomicU64::new(1);
         let names = NAMES.fetch_add(2, Ordering::Relaxed);
-        let (mut at_sender, mut at_receiver) = (world.queue_pair(), world.queue_pair());
+        let (mut at_sender, mut at_receiver) = (world.path::<Sender>(), world.path::<Receiver>());
         at_receiver
-            .post_receives(RECEIVES_POSTED)
-            .expect("receives");
-        at_receiver.connect(&at_sender.address()).expect("connects");
-        at_sender.connect(&at_receiver.address()).expect("connects");
-        let ring = Ring::new(&world.cache).expect("a ring");
-        let slots = Slots::new(&world.cache).expect("slots");
-        let (peer_ring, peer_slots) = (ring.memory(), slots.memory());
-        let (sender, receiver) = cores();
+            .connect(&at_sender.endpoint())
+            .expect("connects");
+        at_sender
+            .connect(&at_receiver.endpoint())
+            .expect("connects");
+        let sender = Sender::new(SenderConfig {
+            segment_bytes_max: SEGMENT_BYTES_MAX,
+        });
+        let receiver = Receiver::new(ReceiverConfig::default());
         let send = SENDS.insert(|id| {
-            let shared = world.shared(id, names, names + 1);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_sender, ring);
-            let owned = SendConnection::new(shared.clone(), sender, path, peer_slots);
-            (owned, shared)
+            let shared = world.shared(id, (names, names + 1), Access::Local);
+            let driver = driver(&shared, sender.expect("a sender"), at_sender);
+            (SendConnection::new(driver), shared)
         });
         let receive = RECEIVES.insert(|id| {
-            let shared = world.shared(id, names + 1, names);
-            let path = Path::new(PathId::PRIMARY, LIFE, at_receiver, slots);
-            let owned = ReceiveConnection::new(shared.clone(), receiver, path, peer_ring);
-            (owned, shared)
+            let shared = world.shared(id, (names + 1, names), Access::RemoteWrite);
+            let driver = driver(&shared, receiver, at_receiver);
+            (ReceiveConnection::new(driver), shared)
         });
+        for (name, id) in [(names, &send), (names + 1, &receive)] {
+            world.steward.set_owner(name, *id.as_ref().expect("made"));
+        }
         let mut ends = Self {
             send: send.expect("a sender"),
             receive: receive.expect("a receiver"),
@@ -210,21 +229,16 @@ impl Drop for Ends {
     }
 }
 
-fn cores() -> (Sender, Receiver) {
-    let config = SenderConfig {
-        segment_bytes_max: SEGMENT_BYTES_MAX,
+fn driver<H: Role>(shared: &Arc<Shared>, half: H, path: Path<H::Memory>) -> Driver<H> {
+    let config = EndConfig {
+        hold_down_ns: 50_000_000,
+        ..EndConfig::default()
     };
-    let mut sender = Sender::new(config).expect("a sender");
-    sender.add_path(PathId::PRIMARY, LIFE).expect("a path");
-    sender
-        .set_route(Route::single(PathId::PRIMARY))
-        .expect("a route");
-    let mut receiver = Receiver::new(ReceiverConfig::default());
-    receiver.add_path(PathId::PRIMARY, LIFE).expect("a path");
-    receiver
-        .set_credit_path(PathId::PRIMARY)
-        .expect("a credit path");
-    (sender, receiver)
+    let mut end = End::new(config, half);
+    end.add_path(now(), PathId::PRIMARY, LIFE, (1, 1))
+        .expect("a path");
+    let quarantine = Duration::from_nanos(config.quarantine_ns);
+    Driver::new(shared.clone(), end, path, (config.routing, quarantine))
 }
 
 fn register(comm: u64, buffer: &mut [u8]) -> u64 {
@@ -328,37 +342,19 @@ fn no_connection_of_a_communicator_outlives_the_error_of_another() {
 
 /// PROTOCOL R22.
 #[test]
-fn a_refused_key_is_final_at_once_and_a_lost_path_waits_for_news_of_the_peer() {
+fn a_refused_key_is_final_at_once_whatever_is_heard_later() {
     let world = World::new();
     let ends = Ends::new(&world);
     let shared = SENDS.shared(ends.send).expect("open");
-    for status in [
-        Status::RemoteAccess,
-        Status::LocalProtection,
-        Status::LocalLength,
-    ] {
-        let mut fate = Fate::default();
-        fate.on_path_failure(status);
-        fate.on_link_down("the process is gone".into());
-        let verdict = fate.verdict(&shared);
-        assert!(
-            matches!(&verdict, Some(Error::Internal(_))),
-            "{status:?}: {verdict:?}"
-        );
-    }
     let mut fate = Fate::default();
-    fate.on_path_failure(Status::RetryExceeded);
-    assert!(
-        fate.verdict(&shared).is_none(),
-        "blamed before the peer could be heard of"
-    );
+    assert!(fate.check(&shared).is_ok());
+    fate.on_refusal(&shared.label, Status::RemoteAccess);
+    fate.on_link_down("the process is gone".into());
+    assert!(matches!(fate.verdict(&shared), Some(Error::Internal(_))));
+    let mut fate = Fate::default();
     fate.on_link_down("the process is gone".into());
     let verdict = fate.verdict(&shared).map(|error| error.to_string());
     assert!(verdict.is_some_and(|text| text.contains("the process is gone")));
-    let mut fate = Fate::default();
-    fate.on_path_failure(Status::RetryExceeded);
-    let verdict = until(|| fate.verdict(&shared)).to_string();
-    assert!(verdict.contains("path has failed"), "{verdict}");
 }
 
 /// PROTOCOL R24.
@@ -413,7 +409,7 @@ fn a_connection_with_a_backlog_is_driven_although_nobody_polls() {
     shared.note_backlog(true);
     until(|| (shared.polls.load(Ordering::Relaxed) != before).then_some(()));
     // It had nothing to push out after all: the steward lets go of it.
-    until(|| (!shared.keep_watching()).then_some(()));
+    until(|| shared.keep_watching().is_none().then_some(()));
 }
 
 /// PROTOCOL R28.
@@ -452,4 +448,58 @@ fn a_forked_child_finds_nothing_of_its_parent() {
         }
     }
     assert!(SENDS.try_own(ends.send).is_ok(), "the parent goes on");
+}
+
+/// Sends messages of `bytes` until `is_enough` says so, each with its own pattern.
+fn stream(ends: &mut Ends, mut is_enough: impl FnMut(u8) -> bool) {
+    for number in 0..=u8::MAX {
+        ends.source.fill(number);
+        ends.sink.fill(!number);
+        let (receive, send) = ends.message();
+        if is_enough(number) {
+            // Under way: this one has to go again.
+            let mut send = SENDS.own(ends.send).expect("open");
+            let primary = send.driver().paths.get_mut(PathId::PRIMARY);
+            primary.expect("made").fence();
+        }
+        until(|| net::test(receive).expect("no error"));
+        until(|| net::test(send).expect("no error"));
+        assert!(ends.sink.iter().all(|&byte| byte == number), "{number}");
+    }
+}
+
+fn is_active(ends: &Ends, index: u8) -> bool {
+    let path = PathId::new(index).expect("in range");
+    let send = SENDS
+        .own(ends.send)
+        .expect("open")
+        .driver()
+        .end
+        .health(path);
+    let receive = RECEIVES
+        .own(ends.receive)
+        .expect("open")
+        .driver()
+        .end
+        .health(path);
+    [send, receive] == [Some(Health::Active); 2]
+}
+
+/// PROTOCOL R50 to R59: the backup is made in the background, takes over what was under way when
+/// the primary path fails, and the primary path comes back.
+#[test]
+fn messages_go_another_way_when_their_path_fails_and_it_comes_back() {
+    let world = World::with_nics(2);
+    let mut ends = Ends::new(&world);
+    until(|| is_active(&ends, 1).then_some(()));
+    for _ in 0..3 {
+        stream(&mut ends, |number| number == 100);
+        until(|| (is_active(&ends, 0) && is_active(&ends, 1)).then_some(()));
+    }
+    let mut send = SENDS.own(ends.send).expect("open");
+    let statistics = send.driver().end.snapshot().statistics;
+    assert!(
+        statistics.closed >= 3 && statistics.returns >= 4,
+        "{statistics:?}"
+    );
 }

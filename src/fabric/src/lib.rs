@@ -91,6 +91,10 @@ pub trait Device: Send + Sync {
     fn create_queue_pair(&self, config: QueuePairConfig)
     -> Result<Box<dyn QueuePair>, DeviceError>;
 
+    /// Has `wake` called, on a thread of the device's, whenever there is a new event. It must not
+    /// block.
+    fn on_event(&self, wake: Box<dyn Fn() + Send + Sync>);
+
     /// Next asynchronous event, if any. Events are hints: the reader looks at the true state.
     fn poll_event(&self) -> Option<DeviceEvent>;
 }

@@ -240,6 +240,21 @@ impl<H: Half> End<H> {
         })
     }
 
+    /// Health of a path; `None` when it was never added.
+    pub fn health(&self, path: PathId) -> Option<Health> {
+        self.paths[path.index()].map(|state| state.health)
+    }
+
+    /// Whether nothing is wrong and nothing under way: then only an input or a stall of work
+    /// changes anything, and whoever waits for work looks often enough.
+    pub fn is_calm(&self) -> bool {
+        self.paths.iter().flatten().all(|state| {
+            state.health == Health::Active
+                && state.fence == path::Fence::None
+                && state.pair_probe.is_none()
+        })
+    }
+
     /// State for people.
     pub fn snapshot(&self) -> EndSnapshot {
         EndSnapshot {

@@ -264,6 +264,12 @@ impl Receiver {
         self.credited < self.opened || self.delivered > self.confirmed || self.counter_due
     }
 
+    /// Whether what waits to be posted may go out as soon as there is room.
+    pub fn has_way(&self) -> bool {
+        self.credit_path
+            .is_some_and(|path| self.paths.is_live(path))
+    }
+
     /// Hands back the newest write of its path, which was not posted. Several are handed back
     /// newest first.
     pub fn return_transmit(&mut self, write: &ReceiverWrite) -> Result<(), ProtocolError> {

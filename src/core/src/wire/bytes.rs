@@ -29,6 +29,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// Everything that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+
     /// The next `len` bytes.
     pub(crate) fn slice(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;

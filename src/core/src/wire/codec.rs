@@ -1,5 +1,6 @@
 //! Bodies of frames to bytes and back.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -11,6 +12,7 @@ use super::frame::{
 };
 use super::greeting::{Greeting, SETTING_BYTES_MAX, SETTINGS_MAX};
 use super::handle::Handle;
+use super::path_frame::{PATH_FRAME_BYTES_MAX, PATH_FRAME_KINDS, PathFrame};
 
 const GREETING: u8 = 1;
 const ACK: u8 = 2;
@@ -33,6 +35,7 @@ impl Frame {
             Self::Refuse { .. } => REFUSE,
             Self::RegionKey { .. } => REGION_KEY,
             Self::Goodbye { .. } => GOODBYE,
+            Self::Path { frame, .. } => frame.kind(),
         }
     }
 
@@ -57,17 +60,23 @@ impl Frame {
             Self::RegionKey {
                 to,
                 region,
-                nic,
+                path,
                 rkey,
             } => {
                 put_u64(&mut out, *to);
                 put_u32(&mut out, *region);
-                out.push(*nic);
+                out.push(*path);
                 put_u32(&mut out, *rkey);
             }
             Self::Goodbye { to, count } => {
                 put_u64(&mut out, *to);
                 put_u64(&mut out, *count);
+            }
+            Self::Path { to, frame } => {
+                put_u64(&mut out, *to);
+                let mut body = [0; PATH_FRAME_BYTES_MAX];
+                let bytes = frame.encode(&mut body);
+                out.extend_from_slice(&body[..bytes]);
             }
         }
         if out.len() > BODY_BYTES_MAX {
@@ -79,8 +88,8 @@ impl Frame {
     /// Reads a body of the given kind; every byte of it must belong to the frame.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body);
-        let known = matches!(kind, GREETING..=RESET | OPEN..=GOODBYE);
-        if !known {
+        let is_known = matches!(kind, GREETING..=RESET | OPEN..=GOODBYE);
+        if !is_known && !PATH_FRAME_KINDS.contains(&kind) {
             return Err(FrameError::UnknownKind(kind));
         }
         let frame = read_body(kind, &mut reader).ok_or(FrameError::Malformed(kind))?;
@@ -108,14 +117,17 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Option<Frame> {
         REGION_KEY => Frame::RegionKey {
             to: reader.u64()?,
             region: reader.u32()?,
-            nic: reader.u8()?,
+            path: reader.u8()?,
             rkey: reader.u32()?,
         },
         GOODBYE => Frame::Goodbye {
             to: reader.u64()?,
             count: reader.u64()?,
         },
-        _ => return None,
+        _ => Frame::Path {
+            to: reader.u64()?,
+            frame: Box::new(PathFrame::decode(kind, reader.rest())?),
+        },
     })
 }
 
@@ -178,6 +190,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) -> Result<(), FrameError> {
     put_u64(out, open.listen_nonce);
     put_u64(out, open.connection);
     put_text(out, &open.nic, NAME_BYTES_MAX);
+    out.push(open.nics);
     put_paths(out, &open.paths)
 }
 
@@ -185,11 +198,13 @@ fn read_open(reader: &mut Reader<'_>) -> Option<Open> {
     let listen_nonce = reader.u64()?;
     let connection = reader.u64()?;
     let nic = reader.text(NAME_BYTES_MAX)?;
+    let nics = reader.u8()?;
     let paths = read_paths(reader)?;
     Some(Open {
         listen_nonce,
         connection,
         nic,
+        nics,
         paths,
     })
 }
@@ -198,6 +213,7 @@ fn put_accept(out: &mut Vec<u8>, accept: &Accept) -> Result<(), FrameError> {
     put_u64(out, accept.to);
     put_u64(out, accept.connection);
     put_text(out, &accept.nic, NAME_BYTES_MAX);
+    out.push(accept.nics);
     put_paths(out, &accept.paths)
 }
 
@@ -205,11 +221,13 @@ fn read_accept(reader: &mut Reader<'_>) -> Option<Accept> {
     let to = reader.u64()?;
     let connection = reader.u64()?;
     let nic = reader.text(NAME_BYTES_MAX)?;
+    let nics = reader.u8()?;
     let paths = read_paths(reader)?;
     Some(Accept {
         to,
         connection,
         nic,
+        nics,
         paths,
     })
 }

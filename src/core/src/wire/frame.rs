@@ -19,11 +19,13 @@
 //! of the *receiver* of the frame, so that a process can talk to itself: whichever end a frame is
 //! meant for is told by `to` alone.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::bytes::Reader;
 use super::greeting::Greeting;
+use super::path_frame::{PATH_FRAME_BYTES_MAX, PathFrame};
 
 /// Largest record.
 pub const RECORD_BYTES_MAX: usize = 4096;
@@ -66,14 +68,14 @@ pub enum Frame {
         /// Why, for the log of the other side.
         reason: String,
     },
-    /// The receiving side's key of a memory region on one NIC.
+    /// The receiving side's key of a memory region on the NIC of one path.
     RegionKey {
         /// Connection id of the sending side.
         to: u64,
         /// Region as credits name it.
         region: u32,
-        /// Index of the receiving side's NIC.
-        nic: u8,
+        /// The path whose NIC at the receiving side this is for.
+        path: u8,
         /// Remote key of the region on that NIC.
         rkey: u32,
     },
@@ -84,7 +86,17 @@ pub enum Frame {
         /// Messages sent (from the sending side) or delivered (from the receiving side).
         count: u64,
     },
+    /// What the two ends of a connection tell each other about a path.
+    Path {
+        /// Connection id of the other end.
+        to: u64,
+        /// The word itself; its kind is that of the frame.
+        frame: Box<PathFrame>,
+    },
 }
+
+// The id and the largest word fit into a record.
+const _: () = assert!(8 + PATH_FRAME_BYTES_MAX <= BODY_BYTES_MAX);
 
 /// Request for a connection: the sending side's ends of the paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +107,8 @@ pub struct Open {
     pub connection: u64,
     /// Name of the sending side's NIC, for messages.
     pub nic: String,
+    /// How many NICs the sending side has.
+    pub nics: u8,
     /// One entry a path, at most [`PATHS_MAX`].
     pub paths: Vec<PathEnd>,
 }
@@ -126,6 +140,8 @@ pub struct Accept {
     pub connection: u64,
     /// Name of the receiving side's NIC, for messages.
     pub nic: String,
+    /// How many NICs the receiving side has.
+    pub nics: u8,
     /// One entry a path, at most [`PATHS_MAX`].
     pub paths: Vec<PathEnd>,
 }

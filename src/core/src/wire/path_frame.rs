@@ -7,6 +7,8 @@
 //! Body, little endian: path u8, generation u32, then what the kind needs; see
 //! [`PathFrame::encode`].
 
+use core::ops::RangeInclusive;
+
 use super::bytes::Reader;
 use crate::ids::{Generation, PathId, Seq};
 use crate::limits::WINDOW;
@@ -25,6 +27,8 @@ const READY: u8 = 36;
 const KNOCK: u8 = 37;
 const RESEND: u8 = 38;
 const GOODBYE: u8 = 39;
+/// Kinds of these frames on the wire.
+pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=GOODBYE;
 
 /// One end of a generation, for the other end to connect to. The core only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

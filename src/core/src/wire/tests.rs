@@ -1,6 +1,7 @@
 //! Handles, hellos and frames: there and back, and whatever else may come.
 
-use alloc::string::{String, ToString};
+use alloc::boxed::Box;
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -14,6 +15,7 @@ use super::frame::{
 use super::greeting::Greeting;
 use super::handle::{Handle, HandleError, PROTOCOL_VERSION};
 use super::hello::{HELLO_BYTES, Hello, Reply, SecretOf, Verdict};
+use super::path_frame::PathFrame;
 
 fn address() -> impl Strategy<Value = SocketAddr> {
     (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip, port))
@@ -57,7 +59,7 @@ fn sample_handle() -> Handle {
 #[test]
 fn a_handle_has_its_documented_layout() {
     let bytes = sample_handle().encode();
-    assert_eq!(&bytes[..8], b"R2CH\x02\x00\x01\x04");
+    assert_eq!(&bytes[..8], b"R2CH\x03\x00\x01\x04");
     assert_eq!(bytes[8..16], 1_u64.to_le_bytes());
     assert_eq!(bytes[16..32], [2; 16]);
     assert_eq!(bytes[32..40], 3_u64.to_le_bytes());
@@ -166,36 +168,46 @@ fn greeting() -> impl Strategy<Value = Frame> {
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
-    let accept = |((to, connection), nic, paths): ((u64, u64), String, Vec<PathEnd>)| {
+    let accept = |(to, connection, nics), nic, paths| {
         Frame::Accept(Accept {
             to,
             connection,
             nic,
+            nics,
+            paths,
+        })
+    };
+    let open = |(listen_nonce, connection, nics), nic, paths| {
+        Frame::Open(Open {
+            listen_nonce,
+            connection,
+            nic,
+            nics,
             paths,
         })
     };
     let ids = any::<(u64, u64)>;
+    let ends = || (any::<(u64, u64, u8)>(), "[a-z0-9_]{0,64}", paths());
+    let path = |to, frame| Frame::Path {
+        to,
+        frame: Box::new(frame),
+    };
     prop_oneof![
         greeting(),
         Just(Frame::Ack),
         "[ -~]{0,200}".prop_map(|reason| Frame::Reset { reason }),
-        (ids(), "[a-z0-9_]{0,64}", paths()).prop_map(|((listen_nonce, connection), nic, paths)| {
-            Frame::Open(Open {
-                listen_nonce,
-                connection,
-                nic,
-                paths,
-            })
-        }),
-        (ids(), "[a-z0-9_]{0,64}", paths()).prop_map(accept),
+        ends().prop_map(move |(ids, nic, paths)| open(ids, nic, paths)),
+        ends().prop_map(move |(ids, nic, paths)| accept(ids, nic, paths)),
         (any::<u64>(), "[ -~]{0,1024}").prop_map(|(to, reason)| Frame::Refuse { to, reason }),
-        any::<(u64, u32, u8, u32)>().prop_map(|(to, region, nic, rkey)| Frame::RegionKey {
+        any::<(u64, u32, u8, u32)>().prop_map(|(to, region, path, rkey)| Frame::RegionKey {
             to,
             region,
-            nic,
+            path,
             rkey
         }),
         ids().prop_map(|(to, count)| Frame::Goodbye { to, count }),
+        ids().prop_map(move |(to, count)| path(to, PathFrame::Goodbye { count })),
+        any::<u64>().prop_map(move |to| path(to, PathFrame::Resend)),
     ]
 }
 
@@ -300,6 +312,7 @@ fn limits_are_errors_or_cuts() {
             to: 1,
             connection: 2,
             nic: "n".repeat(999),
+            nics: 1,
             paths,
         })
         .encode()

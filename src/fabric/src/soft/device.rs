@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -91,6 +91,7 @@ pub(super) struct Inner {
     next_number: AtomicU32,
     active: AtomicBool,
     events: Mutex<VecDeque<DeviceEvent>>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     strangers: AtomicU64,
 }
 
@@ -154,6 +155,10 @@ impl Inner {
             } else {
                 DeviceEvent::PortDown
             });
+            drop(events);
+            if let Some(wake) = self.wake.get() {
+                wake();
+            }
         }
     }
 }
@@ -212,6 +217,7 @@ impl SoftDevice {
             next_number: AtomicU32::new(first_number),
             active: AtomicBool::new(active),
             events: Mutex::new(VecDeque::new()),
+            wake: OnceLock::new(),
             strangers: AtomicU64::new(0),
         });
         let token = service.listen(&inner, inner.listener.as_raw_fd())?;
@@ -325,6 +331,11 @@ impl Device for SoftDevice {
         queue_pairs.insert(number, Arc::clone(&shared));
         drop(queue_pairs);
         Ok(Box::new(SoftQueuePair::new(shared, self.service, config)))
+    }
+
+    fn on_event(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // The first one stays.
+        let _ = self.inner.wake.set(wake);
     }
 
     fn poll_event(&self) -> Option<DeviceEvent> {

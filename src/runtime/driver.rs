@@ -1,0 +1,446 @@
+//! One end of a connection, between the core and its queue pairs: does what the core asks for, and
+//! tells it what happens.
+//!
+//! In health a call costs one look at the clock and a poll of the queue pairs in use. Everything
+//! else runs when something has happened or a time that the core named has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use r2ccl_core::wire::frame::Frame;
+use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
+use r2ccl_core::{
+    Action, End, Evidence, FenceOutcome, Generation, Half, Health, PathId, ProtocolError, Routing,
+    Time, WorkId,
+};
+use r2ccl_fabric::{Completion, QueuePairConfig};
+
+use super::error::{Error, Result};
+use super::helper;
+use super::memory::check_spare;
+use super::path::{Path, is_arrival, is_request_error, probe_id};
+use super::paths::Paths;
+use super::ring::PathMemory;
+use super::shared::{Fate, Inbox, PathNic, PortChange, Shared};
+
+/// How often a connection is looked at while it is called: a fifth of the time after which work
+/// without progress is suspect.
+const LOOK_NS: u64 = 5_000_000;
+/// One poll in so many takes the queue pairs that nothing is under way on.
+const IDLE_EVERY: u32 = 16;
+/// Part in health and capacity of a path that only stands by.
+const STANDBY: (u32, u32) = (0, 1);
+
+/// Room for probes on a send queue, besides the core's own work.
+pub const PROBES_MAX: u32 = 16;
+
+/// What tells the two halves apart here.
+pub trait Role: Half + 'static {
+    /// What a generation of a path has for the peer to write to.
+    type Memory: PathMemory;
+    /// Sizes of its queue pairs.
+    const QUEUE_PAIR: QueuePairConfig;
+
+    /// Takes a write with immediate of the peer.
+    fn take_arrival(
+        &mut self,
+        path: PathId,
+        generation: Generation,
+        completion: &Completion,
+    ) -> std::result::Result<(), ProtocolError>;
+
+    /// Whether work on a path is not known to be complete.
+    fn is_posting(&self, path: PathId) -> bool;
+}
+
+/// What a helper has done.
+pub enum Outcome<M> {
+    /// Made this end of a generation, or could not.
+    Made(PathId, Generation, Option<Box<Path<M>>>),
+    /// Connected it, or could not.
+    Connected(Box<Path<M>>, bool),
+}
+
+/// One end of a connection.
+pub struct Driver<H: Role> {
+    /// What other threads see of it.
+    pub shared: Arc<Shared>,
+    /// Its core.
+    pub end: End<H>,
+    /// Its queue pairs.
+    pub paths: Paths<H::Memory>,
+    /// What speaks against it.
+    pub fate: Fate,
+    outcomes: Arc<Inbox<Outcome<H::Memory>>>,
+    routing: Routing,
+    now: Time,
+    look: Time,
+    /// Something has happened that the core may want to act on.
+    is_stirred: bool,
+    is_calm: bool,
+    /// Paths in service when last looked, one bit each.
+    serving: u16,
+    polls: u32,
+}
+
+impl<H: Role> Driver<H> {
+    /// An end whose primary path is being connected.
+    pub fn new(
+        shared: Arc<Shared>,
+        end: End<H>,
+        primary: Path<H::Memory>,
+        (routing, quarantine): (Routing, Duration),
+    ) -> Self {
+        let mut paths = Paths::new(quarantine);
+        paths.insert(Box::new(primary));
+        Self {
+            shared,
+            end,
+            paths,
+            fate: Fate::default(),
+            outcomes: Arc::default(),
+            routing,
+            now: Time::ZERO,
+            look: Time::ZERO,
+            is_stirred: true,
+            is_calm: false,
+            serving: 1,
+            polls: 0,
+        }
+    }
+
+    /// The time of this call.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Polls the queue pairs. `on_arrival` hears of each arrival before the core.
+    pub fn poll(&mut self, now: Time, mut on_arrival: impl FnMut(&Completion)) {
+        self.now = now;
+        self.shared.note_news_taken();
+        self.polls = self.polls.wrapping_add(1);
+        let is_all = !self.is_calm || self.polls % IDLE_EVERY == 0;
+        for path in self.paths.iter_mut() {
+            let is_used = path.id == PathId::PRIMARY || self.end.half().is_posting(path.id);
+            if !is_used && !is_all {
+                continue;
+            }
+            let polled = poll(&mut self.end, path, now, &mut on_arrival);
+            self.is_stirred |= polled.is_news;
+            if let Some(error) = polled.broken {
+                self.fate.on_protocol_error(&self.shared.label, error);
+            }
+            if let Some(status) = path.news_of_failure() {
+                self.is_stirred = true;
+                if is_request_error(status) {
+                    self.fate.on_refusal(&self.shared.label, status);
+                }
+                let (id, generation) = (path.id, path.generation);
+                self.end
+                    .handle_evidence(now, id, generation, Evidence::Error);
+            }
+        }
+        for outcome in self.outcomes.take() {
+            self.take_outcome(outcome);
+        }
+    }
+
+    /// Lets the core act if something has happened or its time has come.
+    pub fn attend(&mut self) {
+        let now = self.now;
+        if !self.is_stirred && now < self.look {
+            return;
+        }
+        if !self.fate.is_quiet() {
+            // What is over is not repaired.
+            self.look = Time::from_nanoseconds(u64::MAX);
+            self.is_stirred = false;
+            self.shared.note_due(None);
+            return;
+        }
+        self.is_stirred = false;
+        self.end.handle_timeout(now);
+        self.act();
+        self.report();
+        self.add_backups();
+        let is_swept = !self.paths.sweep();
+        self.is_calm = self.end.is_calm() && is_swept;
+        let next = self.end.next_timeout();
+        let soon = now.plus(LOOK_NS);
+        self.look = next.map_or(soon, |next| next.min(soon));
+        let due = if is_swept { next } else { Some(soon) };
+        let due = due.filter(|_| !self.is_calm);
+        self.shared.note_due(due.map(Time::nanoseconds));
+        if let Some(failure) = self.end.failure(now) {
+            self.fate.on_failure(&self.shared.label, failure);
+        }
+    }
+
+    /// Something was told to the core that it may want to act on at once.
+    pub fn stir(&mut self) {
+        self.is_stirred = true;
+    }
+
+    /// Nothing lands in the connection's buffers and nothing is read from them any more.
+    pub fn stop(&mut self) {
+        self.paths.fence();
+        self.fate.on_stop(&self.shared.label);
+        self.is_stirred = true;
+    }
+
+    /// A word of the other end about a path.
+    pub fn take_frame(&mut self, frame: &PathFrame) {
+        if let PathFrame::Offer { path, .. } = frame {
+            self.add_standby(*path);
+        }
+        if let Err(error) = self.end.handle_frame(self.now, frame) {
+            self.fate.on_protocol_error(&self.shared.label, error);
+        }
+        self.is_stirred = true;
+    }
+
+    /// A port of this process has changed.
+    pub fn take_port(&mut self, dev: usize, change: PortChange) {
+        let now = self.now;
+        for index in 0..self.shared.nics.len() {
+            let (Some(id), true) = (path_id(index), self.shared.nics[index].dev == dev) else {
+                continue;
+            };
+            let Some(generation) = self.paths.get_mut(id).map(|path| path.generation) else {
+                continue;
+            };
+            match change {
+                PortChange::Up => self.end.handle_link_up(now, id),
+                PortChange::Down => {
+                    self.end
+                        .handle_evidence(now, id, generation, Evidence::Hint);
+                }
+                PortChange::Gone => {
+                    self.end
+                        .handle_evidence(now, id, generation, Evidence::Error);
+                }
+            }
+        }
+        self.is_stirred = true;
+    }
+
+    /// Tells people which paths have left service or come back. That is once for each connection and
+    /// fault; the log thins it out.
+    fn report(&mut self) {
+        let is_serving = |id: &PathId| self.end.health(*id).is_some_and(Health::is_in_service);
+        let ids = || (0..self.shared.nics.len()).filter_map(path_id);
+        let serving = ids()
+            .filter(is_serving)
+            .fold(0, |mask, id| mask | 1 << id.index());
+        let changed = self.serving ^ serving;
+        for id in ids().filter(|id| changed >> id.index() & 1 == 1) {
+            let label = &self.shared.label;
+            let nic = &self.shared.nics[id.index()].device.info().name;
+            let path = id.index();
+            if serving >> path & 1 == 1 {
+                tracing::info!("{label}: path {path} over {nic} takes messages");
+            } else if serving == 0 {
+                tracing::warn!("{label}: path {path} over {nic} has failed; no path is left");
+            } else {
+                tracing::warn!("{label}: path {path} over {nic} has failed; others take over");
+            }
+        }
+        self.serving = serving;
+    }
+
+    /// The designated backup is made in the background right after the connection; the others when
+    /// the primary path has left service and its share is to be spread.
+    fn add_backups(&mut self) {
+        if !H::IS_SENDER || self.routing == Routing::Static {
+            return;
+        }
+        let primary = self.end.health(PathId::PRIMARY);
+        let is_lost = primary.is_some_and(|health| !health.is_in_service());
+        let is_spread = self.routing == Routing::Balance && is_lost;
+        let count = if is_spread { self.shared.nics.len() } else { 2 };
+        for id in (1..count).filter_map(path_id) {
+            self.add_standby(id);
+        }
+    }
+
+    fn add_standby(&mut self, id: PathId) {
+        if self.end.health(id).is_none() && id.index() < self.shared.nics.len() {
+            self.end.add_standby(self.now, id, STANDBY);
+            self.is_stirred = true;
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.end.poll_action(self.now) {
+            match action {
+                Action::Send(frame) => {
+                    let (to, frame) = (self.shared.peer_connection, Box::new(frame));
+                    // A link that is down has ended the connection; its news says so.
+                    let _ = self.shared.link.send(Frame::Path { to, frame });
+                }
+                Action::Fence { path, generation } => self.fence(path, generation),
+                Action::Create { path, generation } => self.create(path, generation),
+                Action::Connect {
+                    path,
+                    generation,
+                    remote,
+                } => self.connect(path, generation, remote),
+                Action::Destroy { path, up_to } => self.paths.release(path, up_to),
+                Action::Probe {
+                    path,
+                    generation,
+                    id,
+                    ..
+                } => {
+                    if let Some(path) = self.paths.find(path, generation) {
+                        path.probe(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops a queue pair and takes what had arrived before (PROTOCOL R52).
+    fn fence(&mut self, id: PathId, generation: Generation) {
+        let now = self.now;
+        if let Some(path) = self.paths.find(id, generation) {
+            path.fence();
+            loop {
+                let polled = poll(&mut self.end, path, now, &mut |_| ());
+                if let Some(error) = polled.broken {
+                    self.fate.on_protocol_error(&self.shared.label, error);
+                }
+                if !polled.is_any {
+                    break;
+                }
+            }
+        }
+        self.end
+            .handle_fenced(now, id, generation, FenceOutcome::Drained);
+    }
+
+    fn create(&mut self, id: PathId, generation: Generation) {
+        let Some(nic) = self.shared.nics.get(id.index()).cloned() else {
+            return self.end.handle_created(self.now, id, generation, None);
+        };
+        let (shared, outcomes) = (self.shared.clone(), self.outcomes.clone());
+        let job = move || {
+            let made = make::<H>(&shared, &nic, (id, generation));
+            if let Err(error) = &made {
+                tracing::debug!("{}: path {}: {error}", shared.label, id.index());
+            }
+            outcomes.put(Outcome::Made(id, generation, made.ok()));
+            shared.urge();
+        };
+        if helper::run(job).is_err() {
+            self.end.handle_created(self.now, id, generation, None);
+        }
+    }
+
+    fn connect(&mut self, id: PathId, generation: Generation, remote: Endpoint) {
+        let Some(mut path) = self.paths.take(id, generation) else {
+            return self.end.handle_connected(self.now, id, generation, false);
+        };
+        let (shared, outcomes) = (self.shared.clone(), self.outcomes.clone());
+        let job = move || {
+            let connected = path.connect(&remote);
+            if let Err(error) = &connected {
+                tracing::debug!("{}: path {}: {error}", shared.label, id.index());
+            }
+            outcomes.put(Outcome::Connected(path, connected.is_ok()));
+            shared.urge();
+        };
+        if helper::run(job).is_err() {
+            self.end.handle_connected(self.now, id, generation, false);
+        }
+    }
+
+    fn take_outcome(&mut self, outcome: Outcome<H::Memory>) {
+        let now = self.now;
+        self.is_stirred = true;
+        match outcome {
+            Outcome::Made(id, generation, path) => {
+                let endpoint = path.as_ref().map(|path| path.endpoint());
+                if let Some(path) = path {
+                    self.paths.insert(path);
+                }
+                self.end.handle_created(now, id, generation, endpoint);
+            }
+            Outcome::Connected(path, ok) => {
+                let (id, generation) = (path.id, path.generation);
+                self.paths.insert(path);
+                self.end.handle_connected(now, id, generation, ok);
+            }
+        }
+    }
+}
+
+/// What a poll has brought besides completions of data.
+struct Polled {
+    is_any: bool,
+    is_news: bool,
+    broken: Option<ProtocolError>,
+}
+
+/// Polls one queue pair and hands its completions to the core.
+fn poll<H: Role>(
+    end: &mut End<H>,
+    path: &mut Path<H::Memory>,
+    now: Time,
+    on_arrival: &mut impl FnMut(&Completion),
+) -> Polled {
+    let (id, generation) = (path.id, path.generation);
+    let (mut arrivals, mut is_news, mut broken) = (0, false, None);
+    let is_any = path.poll(|completion| {
+        if is_arrival(completion) {
+            arrivals += 1;
+            on_arrival(completion);
+            if let Err(error) = end.half_mut().take_arrival(id, generation, completion) {
+                broken.get_or_insert(error);
+            }
+        } else if let Some(work) = WorkId::from_raw(completion.id) {
+            end.handle_completion(now, work, true);
+        } else {
+            is_news = true;
+            end.handle_probe(now, id, generation, probe_id(completion.id), true);
+        }
+    });
+    if arrivals > 0 {
+        path.post_receives(arrivals);
+    }
+    if broken.is_some() {
+        path.fence();
+    }
+    Polled {
+        is_any,
+        is_news,
+        broken,
+    }
+}
+
+/// Makes this end of a generation; may sleep.
+fn make<H: Role>(
+    shared: &Shared,
+    nic: &PathNic,
+    (id, generation): (PathId, Generation),
+) -> Result<Box<Path<H::Memory>>> {
+    check_spare()?;
+    let memory = H::Memory::new(&nic.cache)?;
+    let system = |error: &dyn std::fmt::Display| Error::System(error.to_string());
+    let made = nic.device.create_queue_pair(H::QUEUE_PAIR);
+    let mut queue_pair = made.map_err(|error| system(&error))?;
+    // Before the peer hears of it: whoever knows our queue pair may write at once.
+    if !H::IS_SENDER {
+        let posted = queue_pair.post_receives(H::QUEUE_PAIR.receive_depth);
+        posted.map_err(|error| system(&error))?;
+    }
+    let keys = shared.regions.activate(id, &nic.cache)?;
+    if !H::IS_SENDER {
+        shared.announce(&keys);
+    }
+    Ok(Box::new(Path::new(id, generation, queue_pair, memory)))
+}
+
+fn path_id(index: usize) -> Option<PathId> {
+    PathId::new(u8::try_from(index).ok()?)
+}

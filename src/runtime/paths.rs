@@ -1,0 +1,125 @@
+//! The queue pairs of one end of a connection: for each path the generation in use, and those that
+//! are over.
+
+use std::time::{Duration, Instant};
+
+use r2ccl_core::limits::PATHS_MAX;
+use r2ccl_core::{Generation, PathId};
+
+use super::path::Path;
+
+/// All queue pairs of an end.
+pub struct Paths<M> {
+    current: [Option<Box<Path<M>>>; PATHS_MAX],
+    /// Fenced; kept until nothing of them can be on its way any more (PROTOCOL R6).
+    retired: Vec<Retired<M>>,
+    /// Generations up to this one, by path, are not needed any more.
+    released: [Option<Generation>; PATHS_MAX],
+    quarantine: Duration,
+}
+
+struct Retired<M> {
+    path: Box<Path<M>>,
+    since: Instant,
+}
+
+impl<M> Paths<M> {
+    /// None yet. Those that are over are kept for `quarantine`.
+    pub fn new(quarantine: Duration) -> Self {
+        Self {
+            current: [const { None }; PATHS_MAX],
+            retired: Vec::new(),
+            released: [None; PATHS_MAX],
+            quarantine,
+        }
+    }
+
+    /// Adds a generation that was made, or comes back from a helper. One that has been released
+    /// meanwhile is not needed any more.
+    pub fn insert(&mut self, path: Box<Path<M>>) {
+        let place = path.id.index();
+        if let Some(old) = self.current[place].replace(path) {
+            self.keep(old);
+        }
+        let up_to = self.released[place];
+        let is_released = |path: &Path<M>| Some(path.generation) <= up_to;
+        if self.current[place].as_deref().is_some_and(is_released) {
+            self.retire(place);
+        }
+    }
+
+    /// Takes a generation out, for a helper.
+    pub fn take(&mut self, id: PathId, generation: Generation) -> Option<Box<Path<M>>> {
+        let entry = &mut self.current[id.index()];
+        entry.take_if(|path| path.generation == generation)
+    }
+
+    /// The generation in use.
+    pub fn get_mut(&mut self, id: PathId) -> Option<&mut Path<M>> {
+        self.current[id.index()].as_deref_mut()
+    }
+
+    /// The generation in use, if it is this one.
+    pub fn find(&mut self, id: PathId, generation: Generation) -> Option<&mut Path<M>> {
+        self.get_mut(id)
+            .filter(|path| path.generation == generation)
+    }
+
+    /// All in use.
+    pub fn iter(&self) -> impl Iterator<Item = &Path<M>> {
+        self.current.iter().filter_map(Option::as_deref)
+    }
+
+    /// All in use.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path<M>> {
+        self.current.iter_mut().filter_map(Option::as_deref_mut)
+    }
+
+    /// Generations of the path up to `up_to` are not needed any more.
+    pub fn release(&mut self, id: PathId, up_to: Generation) {
+        let released = &mut self.released[id.index()];
+        *released = (*released).max(Some(up_to));
+        if self.find_up_to(id, up_to) {
+            self.retire(id.index());
+        }
+    }
+
+    fn find_up_to(&self, id: PathId, up_to: Generation) -> bool {
+        self.current[id.index()]
+            .as_ref()
+            .is_some_and(|path| path.generation <= up_to)
+    }
+
+    fn retire(&mut self, place: usize) {
+        if let Some(path) = self.current[place].take() {
+            self.keep(path);
+        }
+    }
+
+    fn keep(&mut self, mut path: Box<Path<M>>) {
+        path.fence();
+        let since = Instant::now();
+        self.retired.push(Retired { path, since });
+    }
+
+    /// Destroys what has been over for long enough and is needed no more. Returns whether more is
+    /// left.
+    pub fn sweep(&mut self) -> bool {
+        let (released, quarantine) = (&self.released, self.quarantine);
+        self.retired.retain(|retired| {
+            let is_needed = Some(retired.path.generation) > released[retired.path.id.index()];
+            is_needed || retired.since.elapsed() < quarantine
+        });
+        !self.retired.is_empty()
+    }
+
+    /// Whether somebody must call again for posted work to leave this host.
+    pub fn has_backlog(&self) -> bool {
+        self.iter().any(Path::has_backlog)
+    }
+
+    /// Stops all queue pairs: nothing lands through them and nothing is read any more.
+    pub fn fence(&mut self) {
+        self.iter_mut().for_each(Path::fence);
+    }
+}
