@@ -48,12 +48,12 @@ const THREADS: [(&str, &str); 4] = [
         "I/O threads of bulk lanes, link watcher",
     ),
     (
-        "src/runtime/steward.rs",
+        "src/runtime/control/",
         "the steward: control connections, recovery, unpolled work",
     ),
     (
-        "src/runtime/control/",
-        "the control connections' own thread",
+        "src/runtime/helper.rs",
+        "calls of devices that may sleep: make and connect queue pairs",
     ),
     ("src/cli/", "the driver's ranks"),
 ];

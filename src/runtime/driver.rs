@@ -224,8 +224,8 @@ impl<H: Role> Driver<H> {
         self.is_stirred = true;
     }
 
-    /// Tells people which paths have left service or come back. That is once for each connection and
-    /// fault; the log thins it out.
+    /// Tells people which paths have left service or come back. That is once for each connection
+    /// and fault; the log thins it out.
     fn report(&mut self) {
         let is_serving = |id: &PathId| self.end.health(*id).is_some_and(Health::is_in_service);
         let ids = || (0..self.shared.nics.len()).filter_map(path_id);
