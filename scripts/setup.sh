@@ -12,7 +12,7 @@ usage: scripts/setup.sh [--dev] [--quiet]
 Installs a C compiler and a Rust toolchain, unless they are there. A cargo that is new enough is
 taken as it is; else the newest one that the distribution packages is installed.
 
-  --dev     also what scripts/test.sh needs: rustfmt, clippy, nm, libclang (checks of generated code)
+  --dev     also what scripts/test.sh needs: rustfmt, clippy, nm, ip, libclang (checks of generated code)
   --quiet   say nothing when nothing is missing
 TEXT
 }
@@ -49,6 +49,7 @@ find_missing() {
     use_toolchain || want_rust=1
     [ "$dev" = 1 ] || return 0
     command -v nm >/dev/null || missing+=(binutils)
+    command -v ip >/dev/null || missing+=(iproute2)
     have_clang || missing+=(libclang-dev)
     if [ "$want_rust" = 1 ]; then
         want_lint=1

@@ -1,4 +1,4 @@
-//! NICs that die and come back under a running job. Their addresses are taken away and given back
+//! NICs that die and come back under a running job, and hosts that stand still. All of that is done
 //! from outside, in a network namespace of the test's own; the job checks every byte.
 //!
 //! Nothing waits for a time: a fault comes when so many bytes have moved since the last one, and
@@ -8,6 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use r2ccl_plugin_tests::command::{bench, result};
 use r2ccl_plugin_tests::plugin;
 use serde_json::Value;
@@ -15,6 +17,8 @@ use serde_json::Value;
 const CHILD: &str = "PLUGIN_TEST_NETWORK";
 /// No single step may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any watchdog waits before it acts.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Bytes that the loopback interface moves between two faults.
 const STEP_BYTES: u64 = 64 << 20;
 
@@ -43,12 +47,23 @@ fn in_own_network(test: &str) -> bool {
     false
 }
 
-/// Addresses that are NICs, as aliases of the loopback interface, outside of its own network.
+/// Runs `ip` in this network.
+fn ip(arguments: &str) {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.expect("ip is installed (scripts/setup.sh --dev)");
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "ip {arguments}: {complaint}");
+}
+
+/// Addresses that are NICs, on the loopback interface but outside of its own network.
 struct Nics(u8);
 
 impl Nics {
     fn new(count: u8) -> Self {
-        flags("lo", true);
+        ip("link set lo up");
+        // Rules that are made later come before what is local.
+        ip("rule add pref 100 lookup local");
+        ip("rule del pref 0");
         (1..=count).for_each(Self::heal);
         Self(count)
     }
@@ -58,57 +73,22 @@ impl Nics {
         each.collect::<Vec<_>>().join(",")
     }
 
-    fn heal(nic: u8) {
-        let label = format!("lo:{nic}");
-        address(&label, [10, 9, 0, nic]);
-        flags(&label, true);
-    }
-
+    /// Takes the address away; the plugin hears of it.
     fn cut(nic: u8) {
-        flags(&format!("lo:{nic}"), false);
+        ip(&format!("addr del 10.9.0.{nic}/32 dev lo"));
     }
-}
 
-/// A request about the interface or alias `name`.
-fn ioctl(name: &str, code: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) {
-    // SAFETY: the request is zeroed memory with a name; the calls only read and write it.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        for (target, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *target = byte as libc::c_char;
-        }
-        fill(&mut request);
-        let result = libc::ioctl(socket, code, &raw mut request);
-        let error = std::io::Error::last_os_error();
-        libc::close(socket);
-        assert_eq!(result, 0, "{name}: {error}");
+    fn heal(nic: u8) {
+        ip(&format!("addr add 10.9.0.{nic}/32 dev lo"));
     }
-}
 
-fn flags(name: &str, is_up: bool) {
-    let flags = if is_up {
-        libc::IFF_UP | libc::IFF_RUNNING
-    } else {
-        0
-    };
-    ioctl(name, libc::SIOCSIFFLAGS, |request| {
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    });
-}
+    /// Nothing reaches it any more, and nobody is told.
+    fn swallow(nic: u8) {
+        ip(&format!("rule add pref 10 to 10.9.0.{nic} blackhole"));
+    }
 
-fn address(name: &str, ip: [u8; 4]) {
-    // A network of one address: the interface answers for no other.
-    for (code, bytes) in [(libc::SIOCSIFADDR, ip), (libc::SIOCSIFNETMASK, [255; 4])] {
-        // SAFETY: an all-zero sockaddr_in is valid, and the request has room for it.
-        ioctl(name, code, |request| unsafe {
-            let mut address: libc::sockaddr_in = std::mem::zeroed();
-            address.sin_family = libc::AF_INET as libc::sa_family_t;
-            address.sin_addr.s_addr = u32::from_ne_bytes(bytes);
-            let target = &raw mut request.ifr_ifru.ifru_addr;
-            target.cast::<libc::sockaddr_in>().write(address);
-        });
+    fn release(_: u8) {
+        ip("rule del pref 10");
     }
 }
 
@@ -161,6 +141,30 @@ impl Job {
             std::thread::yield_now();
         }
         true
+    }
+
+    /// The processes that play hosts: the children of the command.
+    fn hosts(&self) -> Vec<Pid> {
+        let id = self.child.id();
+        let file = format!("/proc/{id}/task/{id}/children");
+        let text = std::fs::read_to_string(file).expect("proc");
+        let hosts = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        hosts.map(Pid::from_raw).collect()
+    }
+
+    /// Waits until no byte of data has moved for [`PAUSE`].
+    fn wait_until_nothing_moves(&self) {
+        let (mut last, mut since) = (moved(), Instant::now());
+        let start = Instant::now();
+        while since.elapsed() < PAUSE {
+            let now = moved();
+            // Words of watchdogs and control connections are few.
+            if now > last + 100_000 {
+                (last, since) = (now, Instant::now());
+            }
+            assert!(start.elapsed() < PATIENCE, "the job goes on");
+            std::thread::yield_now();
+        }
     }
 
     fn said(&self) -> String {
@@ -220,6 +224,49 @@ fn an_all_reduce_outlives_its_nics() {
         "has failed; others take over",
     ];
     assert!(seen.iter().all(|seen| said.contains(seen)), "{said}");
+}
+
+/// PROTOCOL R60, R61: nobody is told; only the work that does not get on shows it.
+#[test]
+fn a_silent_hole_is_found_and_left() {
+    if !in_own_network("a_silent_hole_is_found_and_left") {
+        return;
+    }
+    let nics = Nics::new(2);
+    let arguments = "--pattern stream --channels 2 --sizes 1M --iterations 1000 --check";
+    let mut job = Job::start(&nics, arguments);
+    let faults: [fn(); 4] = [
+        || Nics::swallow(1),
+        || Nics::release(1),
+        || Nics::swallow(2),
+        || Nics::release(2),
+    ];
+    let struck = plague(&mut job, &faults);
+    let (_, said) = job.finish(arguments);
+    assert!(struck >= 6, "{struck} faults only");
+    assert!(said.contains("has failed; others take over"), "{said}");
+    assert!(!said.contains("port Down"), "{said}");
+}
+
+/// PROTOCOL R61, R62: a host that stands still for longer than every watchdog waits has not failed.
+#[test]
+fn a_host_that_pauses_goes_on() {
+    if !in_own_network("a_host_that_pauses_goes_on") {
+        return;
+    }
+    let nics = Nics::new(2);
+    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
+    let mut job = Job::start(&nics, arguments);
+    for _ in 0..3 {
+        assert!(job.step(), "the job is over too early");
+        let host = job.hosts()[0];
+        kill(host, Signal::SIGSTOP).expect("a process of ours");
+        // The other one finds it silent: its work stands, for as long as nothing moves.
+        job.wait_until_nothing_moves();
+        kill(host, Signal::SIGCONT).expect("a process of ours");
+    }
+    while job.step() {}
+    job.finish(arguments);
 }
 
 /// PROTOCOL R61: three of four NICs are lost for good, one after the other.
