@@ -202,23 +202,21 @@ impl<H: Role> Driver<H> {
     /// A port of this process has changed.
     pub fn take_port(&mut self, dev: usize, change: PortChange) {
         let now = self.now;
-        for index in 0..self.shared.nics.len() {
-            let (Some(id), true) = (path_id(index), self.shared.nics[index].dev == dev) else {
+        for (index, nic) in self.shared.nics.iter().enumerate() {
+            let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
                 continue;
             };
-            let Some(generation) = self.paths.get_mut(id).map(|path| path.generation) else {
-                continue;
+            let evidence = match change {
+                PortChange::Up => {
+                    self.end.handle_link_up(now, id);
+                    continue;
+                }
+                PortChange::Down => Evidence::Hint,
+                PortChange::Gone => Evidence::Error,
             };
-            match change {
-                PortChange::Up => self.end.handle_link_up(now, id),
-                PortChange::Down => {
-                    self.end
-                        .handle_evidence(now, id, generation, Evidence::Hint);
-                }
-                PortChange::Gone => {
-                    self.end
-                        .handle_evidence(now, id, generation, Evidence::Error);
-                }
+            if let Some(path) = self.paths.get_mut(id) {
+                let generation = path.generation;
+                self.end.handle_evidence(now, id, generation, evidence);
             }
         }
         self.is_stirred = true;
