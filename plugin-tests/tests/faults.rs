@@ -226,6 +226,99 @@ fn an_all_reduce_outlives_its_nics() {
     assert!(seen.iter().all(|seen| said.contains(seen)), "{said}");
 }
 
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holdings {
+    descriptors: usize,
+    threads: usize,
+    resident_kib: usize,
+}
+
+impl Holdings {
+    fn of(process: Pid) -> Self {
+        let folder = format!("/proc/{process}");
+        let count = |name: &str| {
+            let entries = std::fs::read_dir(format!("{folder}/{name}"));
+            entries.expect("a process of ours").count()
+        };
+        let status = std::fs::read_to_string(format!("{folder}/status")).expect("proc");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        Self {
+            descriptors: count("fd"),
+            threads: count("task"),
+            resident_kib: number.expect("a number"),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            descriptors: self.descriptors.max(other.descriptors),
+            threads: self.threads.max(other.threads),
+            resident_kib: self.resident_kib.max(other.resident_kib),
+        }
+    }
+}
+
+/// One NIC dies and comes back 20 times, or as often as `PLUGIN_TEST_CYCLES` says
+/// (`scripts/soak-faults.sh`); what the processes hold does not grow, and the last cycles are as
+/// fast as the first.
+#[test]
+fn cycles_leave_nothing_behind() {
+    if !in_own_network("cycles_leave_nothing_behind") {
+        return;
+    }
+    let nics = Nics::new(2);
+    let given = std::env::var("PLUGIN_TEST_CYCLES").ok();
+    let cycles = given.map_or(20, |text| text.parse().expect("a number"));
+    // Two steps a cycle, and as much again for what else moves.
+    let messages = 4 * cycles as u64 * (STEP_BYTES >> 20);
+    let arguments = format!("--pattern stream --sizes 1M --iterations {messages} --check");
+    let mut job = Job::start(&nics, &arguments);
+    let (mut held, mut took) = (Vec::new(), Vec::new());
+    for _ in 0..cycles {
+        let start = Instant::now();
+        for fault in [Nics::cut, Nics::heal] {
+            assert!(job.step(), "the job is over too early\n{}", job.said());
+            fault(1);
+        }
+        took.push(start.elapsed());
+        let all = job.hosts().into_iter().map(Holdings::of);
+        held.push(all.fold(Holdings::default(), Holdings::max));
+    }
+    while job.step() {}
+    let (_, said) = job.finish(&arguments);
+    assert!(said.contains("has failed; others take over"), "{said}");
+    let quarter = cycles / 4;
+    let most = |part: &[Holdings]| {
+        part.iter()
+            .copied()
+            .fold(Holdings::default(), Holdings::max)
+    };
+    let (early, late) = (
+        most(&held[quarter..2 * quarter]),
+        most(&held[3 * quarter..]),
+    );
+    println!("{cycles} cycles: {early:?}, then {late:?}");
+    // Queue pairs that are over are kept for a while, more or less of them.
+    assert!(
+        late.descriptors <= early.descriptors + 16,
+        "{early:?} {late:?}"
+    );
+    assert_eq!(late.threads, early.threads, "{early:?} {late:?}");
+    assert!(
+        late.resident_kib <= early.resident_kib + 8192,
+        "{early:?} {late:?}"
+    );
+    let usual = |part: &mut [Duration]| {
+        part.sort_unstable();
+        part[part.len() / 2]
+    };
+    let (first, last) = took.split_at_mut(cycles / 2);
+    let (first, last) = (usual(first), usual(last));
+    println!("a cycle took {first:?}, then {last:?}");
+}
+
 /// PROTOCOL R60, R61: nobody is told; only the work that does not get on shows it.
 #[test]
 fn a_silent_hole_is_found_and_left() {
