@@ -8,8 +8,8 @@ usage() {
     cat <<'TEXT'
 usage: scripts/soak-faults.sh [CYCLES]
 
-Takes the address of one of two software NICs away and gives it back CYCLES times (default 1000) while a
-checked stream runs, and asks that memory, descriptors and threads stay as they are. Some ten minutes.
+Takes the addresses of two software NICs away and gives them back in turn, CYCLES times (default 1000),
+while a checked stream runs, and asks that memory, descriptors and threads stay as they are. Some ten minutes.
 TEXT
 }
 
