@@ -20,7 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any watchdog waits before it acts.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Bytes that the loopback interface moves between two faults.
-const STEP_BYTES: u64 = 64 << 20;
+const STEP_BYTES: u64 = 16 << 20;
+/// Of each NIC. A fault takes some time to be made, on a busy machine a good part of a second,
+/// while the job goes on.
+const RATE: &str = "2G";
 
 /// Runs `test` of this file again in a process with a network of its own; true in that process.
 fn in_own_network(test: &str) -> bool {
@@ -69,7 +72,7 @@ impl Nics {
     }
 
     fn list(&self) -> String {
-        let each = (1..=self.0).map(|nic| format!("10.9.0.{nic}"));
+        let each = (1..=self.0).map(|nic| format!("10.9.0.{nic}@{RATE}"));
         each.collect::<Vec<_>>().join(",")
     }
 
@@ -271,8 +274,8 @@ fn cycles_leave_nothing_behind() {
     let nics = Nics::new(2);
     let given = std::env::var("PLUGIN_TEST_CYCLES").ok();
     let cycles = given.map_or(20, |text| text.parse().expect("a number"));
-    // A step a cycle, and a quarter more.
-    let messages = 5 * cycles as u64 * (STEP_BYTES >> 20) / 4;
+    // A step a cycle, and as much again and half of it for what moves meanwhile.
+    let messages = 5 * cycles as u64 * (STEP_BYTES >> 20) / 2;
     let arguments = format!("--pattern stream --sizes 1M --iterations {messages} --check");
     let mut job = Job::start(&nics, &arguments);
     assert!(job.step(), "the job is over too early");
