@@ -55,7 +55,7 @@ pub enum Kind {
     /// Both ends of a path fail at once.
     BothEnds,
     /// Packets between two NICs come very late, and commands to their target hang: writes land
-    /// when their generation is over.
+    /// when their generation is over. What the target says may be late as well.
     LateWrites,
 }
 
@@ -95,13 +95,20 @@ impl Kind {
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::Killed | Self::Abort)
     }
+}
 
-    /// How long it lasts at least: writes are late when both ends have given their path up.
-    fn lasts_min(self) -> Nanos {
-        match self {
-            Self::LateWrites => 400 * MILLISECOND,
-            _ => 0,
-        }
+/// By how much writes come late, of the second number of a victim.
+pub fn lateness(number: u64) -> Nanos {
+    100 * MILLISECOND + number % SECOND
+}
+
+/// How long writes are late: at least until both ends have given their path up. Some commands hang
+/// until the first writes have landed, some until longer than the quarantine.
+fn lasts_late(number: u64, random: &mut Random) -> Nanos {
+    match random.below(3) {
+        0 => lateness(number) + random.magnitude(MILLISECOND, 30 * MILLISECOND),
+        1 => 2200 * MILLISECOND + random.below(SECOND),
+        _ => lasts(random).max(400 * MILLISECOND),
     }
 }
 
@@ -161,10 +168,14 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
             if let When::Ahead(of, ..) = when {
                 victim.0 = of_connection(victim.0, of, connections);
             }
+            let lasts = match kind {
+                Kind::LateWrites => lasts_late(victim.1, random),
+                _ => lasts(random),
+            };
             Fault {
                 kind,
                 when,
-                lasts: lasts(random).max(kind.lasts_min()),
+                lasts,
                 victim,
             }
         })

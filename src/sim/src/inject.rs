@@ -2,7 +2,7 @@
 
 use crate::connection::Side;
 use crate::fabric::NicId;
-use crate::fault::{Kind, When};
+use crate::fault::{Kind, When, lateness};
 use crate::nic::{QpId, State, Status};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use crate::world::{EndId, Event, Hint, World};
@@ -199,7 +199,9 @@ impl World {
             Kind::LateWrites => {
                 // Mostly those of the sender.
                 let pair = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
-                self.late_writes(pair, 100 * MILLISECOND + two % SECOND, on);
+                self.late_writes(pair, lateness(two), on);
+                let words = (two >> 12) % (20 * MILLISECOND);
+                self.late_words(pair, if two & 4 == 0 { words } else { 0 }, on);
             }
             Kind::NoReceives => {
                 let count = self.connections.len();
@@ -237,6 +239,21 @@ impl World {
     fn late_writes(&mut self, (from, to): (NicId, NicId), delay: Nanos, on: bool) {
         self.fabric.way(from, to).delay = if on { delay } else { 0 };
         self.fabric.nics[to].hung = on;
+    }
+
+    /// All that the host of `to` says to that of `from` is late, but not so late as to be a stall.
+    fn late_words(&mut self, (from, to): (NicId, NicId), delay: Nanos, on: bool) {
+        let (source, target) = (self.fabric.nics[to].host, self.fabric.nics[from].host);
+        let of = |world: &Self, host| -> Vec<NicId> {
+            let nics = 0..world.fabric.nics.len();
+            nics.filter(|&nic| world.fabric.nics[nic].host == host)
+                .collect()
+        };
+        for source in of(self, source) {
+            for target in of(self, target) {
+                self.fabric.way(source, target).delay = if on { delay } else { 0 };
+            }
+        }
     }
 
     fn own_error(&mut self, one: u64, two: u64, on: bool) {

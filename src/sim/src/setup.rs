@@ -169,7 +169,7 @@ impl World {
             } else {
                 usual.quarantine_ns
             },
-            is_fence_strict: self.random.percent(10) && !no_quarantine,
+            is_fence_strict: self.random.percent(20) && !no_quarantine,
             evictions_max: self.character.evictions_max,
             ..usual
         }
