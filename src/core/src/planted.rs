@@ -77,6 +77,10 @@ bugs! {
     TimeGoesBack = "time-goes-back",
     /// PROTOCOL R18: an answer may claim what was never posted.
     AnswersAreBelieved = "answers-are-believed",
+    /// PROTOCOL R27: the count of a receiver that closes is not heard.
+    GoodbyeIsIgnored = "goodbye-is-ignored",
+    /// PROTOCOL R27: the goodbye of a receiver stands for all that was posted.
+    GoodbyeIsAll = "goodbye-is-all",
     /// PROTOCOL R40: a send goes ahead although credits are there that nobody has used.
     AheadOfSpareCredits = "ahead-of-spare-credits",
     /// PROTOCOL R40: a message of any size goes ahead.
@@ -129,6 +133,8 @@ bugs! {
     AttemptBeforeSettled = "attempt-before-settled",
     /// PROTOCOL R57: after one attempt that failed there is no other.
     OneAttempt = "one-attempt",
+    /// PROTOCOL R57: a path that could not be connected at set-up is not tried again.
+    SetUpIsOnce = "set-up-is-once",
     /// PROTOCOL R58: there is no hold-down.
     NoHoldDown = "no-hold-down",
     /// PROTOCOL R59: a path is in service without a proof of its own.
@@ -145,6 +151,10 @@ bugs! {
     LeavesWithoutLimit = "leaves-without-limit",
     /// PROTOCOL R62: requests fail as soon as no path is in service.
     NoPatience = "no-patience",
+    /// PROTOCOL R62: a connection without requests fails as well.
+    IdleFails = "idle-fails",
+    /// PROTOCOL R62: nobody watches a send that only waits for the credit of an early message.
+    EarlyIsUnwatched = "early-is-unwatched",
     /// PROTOCOL R62: requests never fail.
     NeverGivesUp = "never-gives-up",
 }

@@ -230,7 +230,7 @@ impl<H: Half> End<H> {
         let is_lost = self
             .lost_since
             .is_some_and(|since| now.since(since) >= give_up);
-        if is_lost && self.half.is_busy() {
+        if is_lost && (self.half.is_busy() || planted(Bug::IdleFails)) {
             return Some(Failure::NoPath);
         }
         self.ids().find_map(|id| {

@@ -33,6 +33,9 @@ impl<H: Half> End<H> {
         let now = self.clock.advance(now);
         let mut state = PathState::new(now, Generation(0), (share, capacity), &self.config);
         (state.health, state.served) = (Health::Down, None);
+        if planted(Bug::SetUpIsOnce) {
+            state.due = Time::from_nanoseconds(u64::MAX);
+        }
         self.paths[path.index()] = Some(state);
         self.reroute(now);
     }

@@ -261,6 +261,29 @@ impl Sender {
         self.eagers.ahead()
     }
 
+    /// Where sends wait that have nothing but their credits to wait for: on the path that carried
+    /// them, and once that generation is over, on the one that the next send would take. With the
+    /// number of the oldest (PROTOCOL R62).
+    pub(super) fn early_wait(&self) -> Option<(PathId, u64)> {
+        let (_, oldest) = self.eagers.unbound().next()?;
+        if planted(Bug::EarlyIsUnwatched) {
+            return None;
+        }
+        let home = self.eagers.home;
+        let home = home.filter(|&(path, generation)| self.paths.accepts(path, generation));
+        let next = self.route.as_ref().map(|route| route.entries()[0].path);
+        let path = home.map(|(path, _)| path).or(next)?;
+        Some((path, oldest.number))
+    }
+
+    /// Whether a send that waits for its credit may have been lost in a generation that is over.
+    pub(super) fn is_early_unsettled(&self, path: PathId, generation: Generation) -> bool {
+        let mut unbound = self.eagers.unbound();
+        self.eagers.home == Some((path, generation))
+            && unbound.any(|(_, eager)| eager.fate == Fate::Posted)
+            && !planted(Bug::EarlyIsUnwatched)
+    }
+
     /// A receiver that has closed counts eager messages whose credits never came: that was their
     /// confirmation. If it counts some only, those are the oldest of one tag; of several tags
     /// nobody could say which.
