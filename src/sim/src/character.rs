@@ -95,15 +95,17 @@ impl Connection {
     pub fn must_fail(&self) -> bool {
         self.deserted.is_some_and(|side| {
             let is_busy = match side {
-                Side::Sender => {
-                    // One that only waits for the credit of an early message hears nothing.
-                    let marks = self.sender.half().snapshot();
-                    marks.delivered < marks.filled
-                }
+                Side::Sender => self.sender.half().is_busy(),
                 Side::Receiver => self.receiver.half().is_waiting(),
             };
             is_busy && self.ends[side as usize].failed.is_none()
         })
+    }
+
+    /// Whether sends must still become done that the receiver counted when it closed.
+    pub fn must_finish(&self) -> bool {
+        let has_failed = self.ends[Side::Sender as usize].failed.is_some();
+        self.deserted == Some(Side::Sender) && !has_failed && self.counted_send().is_some()
     }
 }
 

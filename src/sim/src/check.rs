@@ -58,6 +58,11 @@ impl Postings {
         }
     }
 
+    /// Whether only the target's fence counts.
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
     /// The receiver takes a message from a slot: it came ahead of its credit. It must not come on
     /// any other way, and not twice.
     pub fn take(&mut self, message: usize) -> Result<(), String> {

@@ -46,7 +46,7 @@ pub enum Kind {
     Killed,
     /// All ports of a host go down.
     AllPathsDown,
-    /// A user aborts: memory is deregistered with requests open.
+    /// A user aborts or gives a buffer back: memory is deregistered with requests open.
     Abort,
     /// A switch dies with all NICs of one index.
     SwitchLoss,
@@ -57,10 +57,20 @@ pub enum Kind {
     /// Packets between two NICs come very late, and commands to their target hang: writes land
     /// when their generation is over. What the target says may be late as well.
     LateWrites,
+    /// Packets between two NICs come very late, and their queue pair may be gone when they come.
+    LatePackets,
+    /// The speed of a NIC changes.
+    Speed,
+    /// A connection is made now, over what can be connected.
+    Connect,
+    /// A process ends in order, without a goodbye.
+    Exit,
+    /// A receiver closes: it says how many messages it has.
+    Goodbye,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 25] = [
+pub const KINDS: [Kind; 30] = [
     Kind::LinkDown,
     Kind::OneWay,
     Kind::PairBlackHole,
@@ -86,6 +96,11 @@ pub const KINDS: [Kind; 25] = [
     Kind::RandomLoss,
     Kind::BothEnds,
     Kind::LateWrites,
+    Kind::LatePackets,
+    Kind::Speed,
+    Kind::Connect,
+    Kind::Exit,
+    Kind::Goodbye,
 ];
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
@@ -93,7 +108,15 @@ const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
     pub fn is_fatal(self) -> bool {
-        matches!(self, Self::Killed | Self::Abort)
+        matches!(
+            self,
+            Self::Killed | Self::Abort | Self::Exit | Self::Goodbye
+        )
+    }
+
+    /// Whether it is over as soon as it has struck.
+    pub fn is_once(self) -> bool {
+        self.is_fatal() || self == Self::Connect
     }
 }
 
@@ -106,7 +129,7 @@ pub fn lateness(number: u64) -> Nanos {
 /// until the first writes have landed, some until longer than the quarantine.
 fn lasts_late(number: u64, random: &mut Random) -> Nanos {
     match random.below(3) {
-        0 => lateness(number) + random.magnitude(MILLISECOND, 30 * MILLISECOND),
+        0 => lateness(number) + random.magnitude(100 * MICROSECOND, 10 * MILLISECOND),
         1 => 2200 * MILLISECOND + random.below(SECOND),
         _ => lasts(random).max(400 * MILLISECOND),
     }
@@ -149,12 +172,15 @@ const AHEAD_MAX: Nanos = 200 * MICROSECOND;
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
     let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&KINDS)).collect();
-    if random.percent(8) {
-        swarm.truncate(1);
+    if random.percent(14) {
+        swarm.truncate(random.index(2));
         swarm.push(Kind::LateWrites);
     }
     if random.percent(75) {
         swarm.retain(|kind| !kind.is_fatal());
+    }
+    if random.percent(8) {
+        swarm.push(random.pick(&[Kind::Exit, Kind::Goodbye]));
     }
     if swarm.is_empty() {
         swarm.push(Kind::LinkDown);
@@ -165,7 +191,7 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
             let kind = random.pick(&swarm);
             let when = when(kind, connections, random);
             let mut victim = (random.below(1 << 32), random.below(1 << 32));
-            if let When::Ahead(of, ..) = when {
+            if let When::Ahead(of, ..) | When::Delivered(of, ..) = when {
                 victim.0 = of_connection(victim.0, of, connections);
             }
             let lasts = match kind {
@@ -200,9 +226,13 @@ pub fn scripted((at, kind, victim): (u64, Kind, u64)) -> Fault {
 }
 
 fn when(kind: Kind, connections: usize, random: &mut Random) -> When {
-    if kind == Kind::LateWrites && random.percent(40) {
-        // At once, so that the write to the slot is late itself.
-        return When::Ahead(random.index(connections), random.below(40) as u32, 0);
+    if kind == Kind::LateWrites {
+        // While there is something to be late, and at once, so that it is.
+        return if random.percent(50) {
+            When::Ahead(random.index(connections), random.below(40) as u32, 0)
+        } else {
+            When::Delivered(random.index(connections), random.index(200), 0)
+        };
     }
     let soon = random.magnitude(1, MILLISECOND);
     match random.below(10) {

@@ -10,6 +10,7 @@ use crate::connection::{Connection, Side};
 use crate::control::Control;
 use crate::coverage::Coverage;
 use crate::eager::EagerCounts;
+use crate::endings::Leave;
 use crate::fabric::{Fabric, NicId, Topology};
 use crate::fault::{self, Fault, Kind};
 use crate::memory::{BufferId, Memory};
@@ -80,6 +81,19 @@ pub enum Event {
     },
     /// The process at the other end is known to be gone.
     PeerGone(EndId),
+    /// Memory of an end is deregistered when its queue pairs are silent.
+    Deregister(EndId),
+    /// A receiver that closes says so once more.
+    Goodbye {
+        /// Its end.
+        end: EndId,
+        /// Messages that it has.
+        count: u64,
+        /// Times that are left.
+        left: u32,
+    },
+    /// A connection is to be made.
+    Connect,
     /// A fault strikes.
     Strike(usize),
     /// A fault ends.
@@ -114,6 +128,8 @@ pub struct Host {
     pub paused: bool,
     /// What waits for it to go on.
     pub waiting: Vec<Event>,
+    /// It has been told to end.
+    pub leaving: Option<Leave>,
 }
 
 /// Whose a queue pair is.
@@ -178,6 +194,8 @@ pub struct World {
     pub(crate) recoveries: u32,
     pub(crate) counts: Counts,
     pub(crate) is_healed: bool,
+    /// Until then it is seen whether somebody fails who has been left alone without requests.
+    pub(crate) alone_until: Nanos,
     pub(crate) coverage: Coverage,
     pub(crate) violation: Option<Violation>,
 }
@@ -249,6 +267,7 @@ impl World {
             alive: true,
             paused: false,
             waiting: Vec::new(),
+            leaving: None,
         };
         Self {
             seed: options.seed,
@@ -275,6 +294,7 @@ impl World {
             recoveries: 0,
             counts: Counts::default(),
             is_healed: false,
+            alone_until: 0,
             coverage: Coverage::default(),
             violation: None,
             random,
@@ -359,6 +379,9 @@ impl World {
             Event::Told(end, path, hint) => self.told(end, path, hint),
             Event::Hint { nic, hint } => self.hint(nic, hint),
             Event::PeerGone(end) => self.peer_gone(end),
+            Event::Deregister(end) => self.deregister(end),
+            Event::Goodbye { end, count, left } => self.say_goodbye(end, count, left),
+            Event::Connect => self.connect_late(),
             Event::Strike(index) => self.strike(index),
             Event::Relent(index) => self.relent(index),
             Event::Flap {
@@ -378,9 +401,17 @@ impl World {
             queue: &mut self.queue,
             random: &mut self.random,
         };
-        let read = |at: u64, bytes: u64| memory.read_at(at, bytes);
+        let mut is_read = Ok(());
+        let read = |at: u64, bytes: u64| {
+            let (payload, result) = memory.read(at, bytes);
+            is_read = result;
+            payload
+        };
         let reachable = |at: u64| memory.resolve(at).is_some();
         let effect = self.nics.handle(event, &mut around, read, reachable);
+        if let Err(text) = is_read {
+            self.fail(Class::Safety, text);
+        }
         match effect {
             Effect::None => {}
             Effect::Wake(qp) => self.wake_owner(qp),
@@ -396,6 +427,7 @@ impl World {
                 self.wake_owner(qp);
             }
             Effect::Slot(packet) => self.land_eager(&packet),
+            Effect::Mistaken(text) => self.fail(Class::Safety, text),
         }
     }
 
@@ -469,7 +501,8 @@ impl World {
 
     /// Everything is done and every path is back.
     fn is_finished(&self) -> bool {
-        self.is_healed && self.connections.iter().all(Connection::is_finished)
+        let is_seen = self.queue.now() >= self.alone_until;
+        is_seen && self.is_healed && self.connections.iter().all(Connection::is_finished)
     }
 
     fn check_the_end(&mut self) {
