@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use r2ccl_core::limits::{CREDIT_RING_BYTES, EAGER_SLOTS};
-use r2ccl_core::{Generation, PathId, Seq};
+use r2ccl_core::{EndConfig, Generation, PathId, Seq};
 
 use crate::check::Postings;
 use crate::eager::Copying;
@@ -153,6 +153,8 @@ pub struct Connection {
     pub plan: Plan,
     /// Hosts of sender and receiver.
     pub hosts: [usize; 2],
+    /// Settings of both ends.
+    pub config: EndConfig,
     /// Its paths by id.
     pub paths: Vec<PathNics>,
     /// Sending core.

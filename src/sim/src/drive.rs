@@ -360,6 +360,9 @@ impl World {
     pub(crate) fn told(&mut self, end: EndId, path: PathId, hint: Hint) {
         let now = self.time();
         self.connections[end.connection].handle_hint(end.side, now, path, hint);
+        if hint == Hint::LinkUp {
+            self.knocked(end, path);
+        }
         self.wake_at(end, self.queue.now());
     }
 }

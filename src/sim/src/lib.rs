@@ -17,7 +17,7 @@
 //! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
 //! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `endings.rs`, `character.rs` |
-//! | what must hold | `check.rs`, `memory.rs`, `rules.rs` |
+//! | what must hold | `check.rs`, `memory.rs`, `rules.rs`, `times.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | scenarios by name instead of chance | `scenario/` |
 //! | two paths, two messages, two faults: all of it | `small.rs` |
@@ -54,6 +54,7 @@ mod setup;
 mod slot;
 mod small;
 mod sweep;
+mod times;
 mod user;
 mod world;
 

@@ -80,6 +80,7 @@ impl World {
         };
         self.connections.push(Connection {
             hosts,
+            config,
             sender,
             receiver,
             paths,
@@ -210,7 +211,7 @@ impl World {
     }
 
     fn end_config(&mut self, index: usize) -> EndConfig {
-        let usual = EndConfig::default();
+        let usual = self.character.config();
         let no_quarantine = self.bug == Some(Bug::NoQuarantine);
         EndConfig {
             routing: self
@@ -223,7 +224,6 @@ impl World {
                 usual.quarantine_ns
             },
             is_fence_strict: self.random.percent(35) && !no_quarantine,
-            evictions_max: self.character.evictions_max,
             ..usual
         }
     }

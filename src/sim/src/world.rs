@@ -194,6 +194,8 @@ pub struct World {
     pub(crate) recoveries: u32,
     pub(crate) counts: Counts,
     pub(crate) is_healed: bool,
+    /// A process stands still at times: then it may be late.
+    pub(crate) has_pauses: bool,
     /// Until then it is seen whether somebody fails who has been left alone without requests.
     pub(crate) alone_until: Nanos,
     pub(crate) coverage: Coverage,
@@ -251,6 +253,7 @@ impl World {
         world.nics.bus_delay = character.bus_delay.unwrap_or(world.nics.bus_delay);
         world.character = character;
         world.armed = vec![false; faults.len()];
+        world.has_pauses = faults.iter().any(|fault| fault.kind == Kind::Paused);
         world.faults = faults;
         for index in 0..count {
             world.connect(index, nics);
@@ -294,6 +297,7 @@ impl World {
             recoveries: 0,
             counts: Counts::default(),
             is_healed: false,
+            has_pauses: false,
             alone_until: 0,
             coverage: Coverage::default(),
             violation: None,

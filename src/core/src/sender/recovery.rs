@@ -95,6 +95,9 @@ impl Sender {
             self.statistics.stale_answers += 1;
             return Ok(false);
         };
+        if closing.is_answered && planted(Bug::LateFenceIsNotHeard) {
+            return Ok(false);
+        }
         let is_news = !closing.is_answered || (answer.is_fenced && !closing.is_fenced);
         if !closing.is_answered {
             self.check_answer(answer)?;
