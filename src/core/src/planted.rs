@@ -115,7 +115,8 @@ bugs! {
     UnpostedWaits = "unposted-waits",
     /// PROTOCOL R52: the receiver answers before its queue pair is drained.
     AnswersEarly = "answers-early",
-    /// PROTOCOL R52: an answer is heard once, also where a later one says that the target is fenced.
+    /// PROTOCOL R52: an answer is heard once, also where a later one says that the target is
+    /// fenced.
     LateFenceIsNotHeard = "late-fence-is-not-heard",
     /// PROTOCOL R53: replay waits for the answer only.
     ReplaysUnfenced = "replays-unfenced",

@@ -262,19 +262,21 @@ impl Sender {
         self.eagers.ahead()
     }
 
-    /// Where sends wait that have nothing but their credits to wait for: on the path that carried
-    /// them, and once that generation is over, on the one that the next send would take. With the
-    /// number of the oldest (PROTOCOL R62).
-    pub(super) fn early_wait(&self) -> Option<(PathId, u64)> {
-        let (_, oldest) = self.eagers.unbound().next()?;
+    /// Where sends wait that have nothing but credits to wait for, their own or others of their
+    /// group: early ones on the path that carried them, and once that generation is over, like all
+    /// others on the one that the next send would take. With what grows when something happens
+    /// (PROTOCOL R62).
+    pub(super) fn credit_wait(&self) -> Option<(PathId, u64)> {
+        let next = self.route.as_ref()?.entries()[0].path;
         if planted(Bug::EarlyIsUnwatched) {
             return None;
         }
+        let Some((_, oldest)) = self.eagers.unbound().next() else {
+            return self.is_group_busy().then_some((next, self.credited.0));
+        };
         let home = self.eagers.home;
         let home = home.filter(|&(path, generation)| self.paths.accepts(path, generation));
-        let next = self.route.as_ref().map(|route| route.entries()[0].path);
-        let path = home.map(|(path, _)| path).or(next)?;
-        Some((path, oldest.number))
+        Some((home.map_or(next, |(path, _)| path), oldest.number))
     }
 
     /// Whether a send that waits for its credit may have been lost in a generation that is over.

@@ -242,10 +242,10 @@ impl Sender {
             work.is_waiting = true;
             work.bytes += u64::from(message.bytes);
         }
-        let early = self.early_wait().filter(|(place, _)| *place == path);
-        if let Some((_, number)) = early.filter(|_| !work.is_waiting) {
+        let waiting = self.credit_wait().filter(|(place, _)| *place == path);
+        if let Some((_, progress)) = waiting.filter(|_| !work.is_waiting) {
             work.is_waiting = true;
-            work.progress += number;
+            work.progress += progress;
         }
         work
     }

@@ -3,9 +3,10 @@
 use super::{FIRST, MS, PATH, at, health, other, send_end};
 use crate::end::{Action, EndConfig, Evidence, Failure, ProbeKind, SendEnd};
 use crate::health::Health;
-use crate::ids::{PathId, RegionId};
+use crate::ids::{PathId, RegionId, Seq};
 use crate::recovery::FenceOutcome;
 use crate::time::Time;
+use crate::wire::credit::Credit;
 
 /// When requests fail at the latest: the give-up time, and some time to find every path bad.
 const LATEST: u64 = 70_000;
@@ -77,6 +78,29 @@ fn it_waits_on_the_next_path_when_its_own_is_settled() {
     assert_eq!(failed.map(|(_, failure)| failure), Some(Failure::NoPath));
     let is_up = |path: PathId| health(&end, path).is_in_service();
     assert!(!is_up(PATH) && !is_up(other()));
+}
+
+/// PROTOCOL R62: the same for a send whose group lacks credits.
+#[test]
+fn a_send_of_a_broken_group_fails() {
+    let mut end = send_end(EndConfig::default(), 2);
+    let credit = Credit {
+        seq: Seq(0),
+        address: 0,
+        capacity: 100,
+        region: RegionId(0),
+        tag: 0,
+        group_size: 2,
+        group_index: 0,
+    };
+    let half = end.half_mut();
+    let taken = half.handle_credit(PATH, FIRST, &credit.encode(FIRST));
+    assert_eq!(taken, Ok(true));
+    let submitted = half.submit_send(Time::ZERO, (RegionId(0), 0), 10, 0);
+    assert_eq!(submitted, Ok(Some(Seq(0))));
+    assert_eq!(half.poll_transmit(PATH), None, "the group is not filled");
+    let failed = pass(&mut end, 0, LATEST, false);
+    assert_eq!(failed.map(|(_, failure)| failure), Some(Failure::NoPath));
 }
 
 /// PROTOCOL R62: a peer that only stands still is waited for: its NIC answers.
