@@ -85,7 +85,7 @@ impl World {
             receiver,
             paths,
             ends: [EndState::default(), EndState::default()],
-            postings: Postings::new(plan.messages.len(), config.is_fence_strict),
+            postings: Postings::new(plan.messages.len(), &config),
             ranks: plan.ranks(),
             plan,
             sending: (0, 0),
