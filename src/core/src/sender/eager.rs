@@ -291,7 +291,9 @@ impl Sender {
     /// confirmation. If it counts some only, those are the oldest of one tag; of several tags
     /// nobody could say which.
     pub(super) fn confirm_eagers(&mut self, delivered: u64) {
-        let counted = delivered.saturating_sub(self.posted.0);
+        // A goodbye may be heard twice: what it has confirmed it does not count again.
+        let known = self.posted.max(self.ended);
+        let counted = delivered.saturating_sub(known.0);
         let Some(first) = self.eagers.unbound().next().map(|(_, eager)| eager.tag) else {
             return;
         };
