@@ -77,6 +77,10 @@ bugs! {
     TimeGoesBack = "time-goes-back",
     /// PROTOCOL R18: an answer may claim what was never posted.
     AnswersAreBelieved = "answers-are-believed",
+    /// PROTOCOL R27: the count of a receiver that closes is not heard.
+    GoodbyeIsIgnored = "goodbye-is-ignored",
+    /// PROTOCOL R27: the goodbye of a receiver stands for all that was posted.
+    GoodbyeIsAll = "goodbye-is-all",
     /// PROTOCOL R40: a send goes ahead although credits are there that nobody has used.
     AheadOfSpareCredits = "ahead-of-spare-credits",
     /// PROTOCOL R40: a message of any size goes ahead.
@@ -85,6 +89,8 @@ bugs! {
     SlotIsTaken = "slot-is-taken",
     /// PROTOCOL R40: messages go ahead over two generations at a time.
     AheadOnTwoPaths = "ahead-on-two-paths",
+    /// PROTOCOL R40: numbers begin anew when sends come back to a generation.
+    NumbersBeginAnew = "numbers-begin-anew",
     /// PROTOCOL R41: an early message takes receives before its frontier.
     BeforeFrontier = "before-frontier",
     /// PROTOCOL R41: the latest early message finds its receive first.
@@ -109,6 +115,9 @@ bugs! {
     UnpostedWaits = "unposted-waits",
     /// PROTOCOL R52: the receiver answers before its queue pair is drained.
     AnswersEarly = "answers-early",
+    /// PROTOCOL R52: an answer is heard once, also where a later one says that the target is
+    /// fenced.
+    LateFenceIsNotHeard = "late-fence-is-not-heard",
     /// PROTOCOL R53: replay waits for the answer only.
     ReplaysUnfenced = "replays-unfenced",
     /// PROTOCOL R53: replay waits for a fence only.
@@ -127,10 +136,26 @@ bugs! {
     OfferBeforeCommit = "offer-before-commit",
     /// PROTOCOL R56: the sender begins an attempt before the generations before it are settled.
     AttemptBeforeSettled = "attempt-before-settled",
+    /// PROTOCOL R57: the back-off grows beyond the longest.
+    BackOffHasNoCap = "back-off-has-no-cap",
+    /// PROTOCOL R57: the back-off does not grow.
+    BackOffIsFlat = "back-off-is-flat",
+    /// PROTOCOL R57: a knock does not cut the back-off short.
+    KnockIsIgnored = "knock-is-ignored",
+    /// PROTOCOL R57: after a knock the back-off goes on where it was.
+    KnockKeepsBackOff = "knock-keeps-back-off",
     /// PROTOCOL R57: after one attempt that failed there is no other.
     OneAttempt = "one-attempt",
+    /// PROTOCOL R57: a path that could not be connected at set-up is not tried again.
+    SetUpIsOnce = "set-up-is-once",
     /// PROTOCOL R58: there is no hold-down.
     NoHoldDown = "no-hold-down",
+    /// PROTOCOL R58: the hold-down of a path that flaps does not grow.
+    HoldDownIsFlat = "hold-down-is-flat",
+    /// PROTOCOL R58: a path that was long in service keeps its hold-down.
+    HoldDownStays = "hold-down-stays",
+    /// PROTOCOL R58: a path that comes back has its full weight at once.
+    NoRamp = "no-ramp",
     /// PROTOCOL R59: a path is in service without a proof of its own.
     NoOwnProof = "no-own-proof",
     /// PROTOCOL R59: a path is in service without the other end's proof.
@@ -145,6 +170,10 @@ bugs! {
     LeavesWithoutLimit = "leaves-without-limit",
     /// PROTOCOL R62: requests fail as soon as no path is in service.
     NoPatience = "no-patience",
+    /// PROTOCOL R62: a connection without requests fails as well.
+    IdleFails = "idle-fails",
+    /// PROTOCOL R62: nobody watches a send that only waits for the credit of an early message.
+    EarlyIsUnwatched = "early-is-unwatched",
     /// PROTOCOL R62: requests never fail.
     NeverGivesUp = "never-gives-up",
 }

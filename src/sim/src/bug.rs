@@ -50,13 +50,18 @@ pub enum Bug {
     SlotIsReused,
     /// The sender copies all messages ahead of their credits to one place.
     StagingIsShared,
+    /// The number of a queue pair is free as soon as its generation is settled, and packets are
+    /// always counted from 0.
+    NumberIsFree,
+    /// Memory is deregistered while the connection still runs.
+    DeregistersFirst,
     /// One inside the core.
     Core(planted::Bug),
 }
 
 impl Bug {
     /// Those outside the core, with the names by which people call them.
-    const AROUND: [(&'static str, Self); 22] = [
+    const AROUND: [(&'static str, Self); 24] = [
         ("fence-is-a-lie", Self::FenceIsALie),
         ("target-fence-is-a-lie", Self::TargetFenceIsALie),
         ("bus-is-forgotten", Self::BusIsForgotten),
@@ -79,6 +84,8 @@ impl Bug {
         ("copy-is-not-awaited", Self::CopyIsNotAwaited),
         ("slot-is-reused", Self::SlotIsReused),
         ("staging-is-shared", Self::StagingIsShared),
+        ("number-is-free", Self::NumberIsFree),
+        ("deregisters-first", Self::DeregistersFirst),
     ];
 
     /// All of them, with their names.

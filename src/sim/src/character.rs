@@ -1,13 +1,13 @@
 //! What kind of world a seed is, beside its faults. The draws have a stream of their own: a new
 //! one leaves all other worlds as they were.
 
-use r2ccl_core::SegmentWrite;
+use r2ccl_core::{EndConfig, SegmentWrite};
 
 use crate::check::Class;
 use crate::connection::{Connection, Side};
 use crate::memory::Content;
 use crate::plan::{Group, Message, Plan};
-use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use crate::random::Random;
 use crate::world::{EndId, World};
 
@@ -33,6 +33,10 @@ pub struct Character {
     pub evictions_max: u8,
     /// Writes in a million that a device does not take at once.
     pub refusal_ppm: u32,
+    /// Longest back-off.
+    pub back_off_max: Nanos,
+    /// Paths have short hold-downs, which soon double and soon are short again.
+    pub is_hasty: bool,
     /// How long what was accepted takes to reach memory, if that is long.
     pub bus_delay: Option<Nanos>,
 }
@@ -45,11 +49,14 @@ impl Character {
         is_silent: false,
         evictions_max: 4,
         refusal_ppm: 0,
+        back_off_max: 60 * SECOND,
+        is_hasty: false,
         bus_delay: None,
     };
 
     /// That of any other.
     pub fn draw(random: &mut Random) -> Self {
+        let usual = EndConfig::default();
         Self {
             is_calm: random.percent(3),
             is_long: random.percent(4),
@@ -57,6 +64,12 @@ impl Character {
             evictions_max: random.pick(&[1, 2, 4, 4]),
             refusal_ppm: random.pick(&[0, 0, 0, 20_000]),
             bus_delay: random.percent(15).then_some(2 * MILLISECOND),
+            back_off_max: if random.percent(15) {
+                400 * MILLISECOND
+            } else {
+                usual.back_off_max_ns
+            },
+            is_hasty: random.percent(15),
         }
     }
 }
@@ -95,15 +108,37 @@ impl Connection {
     pub fn must_fail(&self) -> bool {
         self.deserted.is_some_and(|side| {
             let is_busy = match side {
-                Side::Sender => {
-                    // One that only waits for the credit of an early message hears nothing.
-                    let marks = self.sender.half().snapshot();
-                    marks.delivered < marks.filled
-                }
+                Side::Sender => self.sender.half().is_busy(),
                 Side::Receiver => self.receiver.half().is_waiting(),
             };
             is_busy && self.ends[side as usize].failed.is_none()
         })
+    }
+
+    /// Whether sends must still become done that the receiver counted when it closed.
+    pub fn must_finish(&self) -> bool {
+        let has_failed = self.ends[Side::Sender as usize].failed.is_some();
+        self.deserted == Some(Side::Sender) && !has_failed && self.counted_send().is_some()
+    }
+}
+
+impl Character {
+    /// Its settings of an end.
+    pub fn config(&self) -> EndConfig {
+        let config = EndConfig {
+            evictions_max: self.evictions_max,
+            back_off_max_ns: self.back_off_max,
+            ..EndConfig::default()
+        };
+        if !self.is_hasty {
+            return config;
+        }
+        EndConfig {
+            hold_down_ns: 50 * MILLISECOND,
+            flap_ns: 150 * MILLISECOND,
+            stable_ns: 300 * MILLISECOND,
+            ..config
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What must hold, seen from outside the code.
 
+use r2ccl_core::EndConfig;
+
 use crate::nic::{Nics, QpId};
 use crate::queue::{Nanos, SECOND};
 
@@ -25,8 +27,10 @@ pub struct Violation {
 
 /// A packet lives shorter than this once its source is silent.
 pub const QUARANTINE: Nanos = 2 * SECOND;
-/// Times that one segment may be posted.
-pub const POSTINGS_MAX: usize = 24;
+/// Times that one segment may be posted, with the usual hold-down.
+const POSTINGS_MAX: usize = 24;
+/// The same where paths come back sooner.
+const POSTINGS_MAX_HASTY: usize = 96;
 
 /// One segment on one queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -46,16 +50,29 @@ pub struct Postings {
     taken: Vec<bool>,
     /// Only the target's fence counts.
     is_strict: bool,
+    /// Times that one segment may be posted.
+    postings_max: usize,
 }
 
 impl Postings {
     /// Nothing was posted yet of `messages` messages.
-    pub fn new(messages: usize, is_strict: bool) -> Self {
+    pub fn new(messages: usize, config: &EndConfig) -> Self {
+        let is_hasty = config.hold_down_ns < SECOND;
         Self {
             messages: vec![Vec::new(); messages],
             taken: vec![false; messages],
-            is_strict,
+            is_strict: config.is_fence_strict,
+            postings_max: if is_hasty {
+                POSTINGS_MAX_HASTY
+            } else {
+                POSTINGS_MAX
+            },
         }
+    }
+
+    /// Whether only the target's fence counts.
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The receiver takes a message from a slot: it came ahead of its credit. It must not come on
@@ -108,7 +125,7 @@ impl Postings {
                 return Err((Class::Safety, text));
             }
         }
-        if count >= POSTINGS_MAX {
+        if count >= self.postings_max {
             let text = format!("segment {segment} of message {message} was posted {count} times");
             return Err((Class::Liveness, text));
         }

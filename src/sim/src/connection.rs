@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use r2ccl_core::limits::{CREDIT_RING_BYTES, EAGER_SLOTS};
-use r2ccl_core::{Generation, PathId, Seq};
+use r2ccl_core::{EndConfig, Generation, PathId, Seq};
 
 use crate::check::Postings;
 use crate::eager::Copying;
+use crate::endings::Leave;
 use crate::fabric::NicId;
 use crate::memory::BufferId;
 use crate::nic::QpId;
@@ -152,6 +153,8 @@ pub struct Connection {
     pub plan: Plan,
     /// Hosts of sender and receiver.
     pub hosts: [usize; 2],
+    /// Settings of both ends.
+    pub config: EndConfig,
     /// Its paths by id.
     pub paths: Vec<PathNics>,
     /// Sending core.
@@ -203,6 +206,10 @@ pub struct Connection {
     pub is_excused: bool,
     /// The end whose peer is gone without a word.
     pub deserted: Option<Side>,
+    /// The receiver has been told to close.
+    pub leaving: Option<Leave>,
+    /// Messages that the sender has heard to be delivered, of a receiver that has closed.
+    pub counted: Option<usize>,
     /// The receiver posts no receives on its queue pairs.
     pub is_starved: bool,
 }
@@ -233,7 +240,8 @@ impl Connection {
     /// All messages are through, and all paths are in service at both ends.
     pub fn is_finished(&self) -> bool {
         let is_at_rest = self.is_through() && self.is_back();
-        (self.is_excused || is_at_rest) && !self.must_fail()
+        let is_done = self.is_excused || is_at_rest;
+        is_done && !self.must_fail() && !self.must_finish()
     }
 
     /// All messages are received and reported sent.

@@ -7,7 +7,7 @@ use r2ccl_core::{
 };
 
 use crate::bug::Bug;
-use crate::check::Class;
+use crate::check::{Class, QUARANTINE};
 use crate::connection::{EndState, Held, Side};
 use crate::memory;
 use crate::nic::{Body, Completion, QpId, State, Status, Work};
@@ -69,6 +69,7 @@ impl World {
         self.post_writes(end);
         self.check_rules(end);
         self.schedule(end);
+        self.check_leaving(end);
     }
 
     fn schedule(&mut self, end: EndId) {
@@ -84,16 +85,10 @@ impl World {
             // A timer that is due already would be a loop without progress.
             self.wake_at(end, at.nanoseconds().max(now + MICROSECOND));
         }
-    }
-
-    /// The requests of an end fail.
-    pub(crate) fn end_failed(&mut self, end: EndId, text: String) {
-        if !self.connections[end.connection].is_excused {
-            self.fail(Class::Liveness, format!("{end:?} failed: {text}"));
+        // A user who is left alone goes on asking.
+        if self.connections[end.connection].deserted == Some(end.side) && now < self.alone_until {
+            self.wake_at(end, now + SECOND);
         }
-        self.say(|| format!("{end:?} failed: {text}"));
-        self.state(end).failed.get_or_insert(text);
-        self.close_memory(end);
     }
 
     fn take_completions(&mut self, end: EndId) {
@@ -155,7 +150,7 @@ impl World {
         self.connections[end.connection].handle_evidence(end.side, now, path, generation, what);
     }
 
-    fn perform_actions(&mut self, end: EndId) {
+    pub(crate) fn perform_actions(&mut self, end: EndId) {
         for _ in 0..1000 {
             let now = self.time();
             let connection = &mut self.connections[end.connection];
@@ -188,9 +183,12 @@ impl World {
                 self.connect_qp(end, path, generation, remote);
             }
             Action::Destroy { path, up_to } => {
+                // Its number stays unused as long as packets for it may be under way.
+                let is_at_once = self.bug == Some(Bug::NumberIsFree);
+                let pause = if is_at_once { 0 } else { QUARANTINE };
                 for held in self.state(end).held.clone() {
                     if held.path == path && held.generation <= up_to {
-                        self.queue.after(2 * SECOND, Event::Destroy(held.qp));
+                        self.queue.after(pause, Event::Destroy(held.qp));
                     }
                 }
             }
@@ -362,6 +360,9 @@ impl World {
     pub(crate) fn told(&mut self, end: EndId, path: PathId, hint: Hint) {
         let now = self.time();
         self.connections[end.connection].handle_hint(end.side, now, path, hint);
+        if hint == Hint::LinkUp {
+            self.knocked(end, path);
+        }
         self.wake_at(end, self.queue.now());
     }
 }

@@ -29,6 +29,8 @@ pub struct Nic {
     pub index: usize,
     /// Bytes in a microsecond.
     pub speed: u64,
+    /// The same in health.
+    pub usual_speed: u64,
     /// Its port has a link.
     pub up: bool,
     /// It is gone: nothing in, nothing out, no completions.
@@ -78,6 +80,8 @@ pub struct Fabric {
 
 /// Longest time that a packet is stuck: well below the quarantine of 2 s.
 const STUCK_MAX: Nanos = 1_500_000_000;
+/// Longest time that a packet is late for all reasons together.
+const LATE_MAX: Nanos = 1_900_000_000;
 
 impl Fabric {
     /// `hosts` hosts of `nics` NICs each, in health. Speeds are equal or differ by host.
@@ -88,10 +92,12 @@ impl Fabric {
         for host in 0..hosts {
             for index in 0..nics {
                 let slower = mixed && random.percent(30);
+                let speed = if slower { base / 4 } else { base };
                 list.push(Nic {
                     host,
                     index,
-                    speed: if slower { base / 4 } else { base },
+                    speed,
+                    usual_speed: speed,
                     up: true,
                     dead: false,
                     hung: false,
@@ -117,7 +123,7 @@ impl Fabric {
     pub fn even(hosts: usize, nics: usize, topology: Topology, random: &mut Random) -> Self {
         let mut fabric = Self::new(hosts, nics, topology, random);
         for nic in &mut fabric.nics {
-            nic.speed = 1_250;
+            (nic.speed, nic.usual_speed) = (1_250, 1_250);
         }
         (fabric.latency, fabric.jitter) = (5 * MICROSECOND, 2 * MICROSECOND);
         fabric
@@ -193,7 +199,8 @@ impl Fabric {
         };
         let held_until = self.nics[from].held_until.max(self.nics[to].held_until);
         let held = held_until.saturating_sub(now);
-        Some(self.latency + random.below(self.jitter + 1) + way.delay + stuck + held)
+        let late = (way.delay + stuck).min(LATE_MAX);
+        Some(self.latency + random.below(self.jitter + 1) + late + held)
     }
 
     /// Like [`Fabric::travel`] for an acknowledgement.
@@ -216,7 +223,7 @@ impl Fabric {
         self.stuck_ppm = 0;
         for nic in &mut self.nics {
             (nic.up, nic.dead, nic.hung) = (true, false, false);
-            nic.eats_completions = false;
+            (nic.eats_completions, nic.speed) = (false, nic.usual_speed);
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum Kind {
     Killed,
     /// All ports of a host go down.
     AllPathsDown,
-    /// A user aborts: memory is deregistered with requests open.
+    /// A user aborts or gives a buffer back: memory is deregistered with requests open.
     Abort,
     /// A switch dies with all NICs of one index.
     SwitchLoss,
@@ -55,12 +55,22 @@ pub enum Kind {
     /// Both ends of a path fail at once.
     BothEnds,
     /// Packets between two NICs come very late, and commands to their target hang: writes land
-    /// when their generation is over.
+    /// when their generation is over. What the target says may be late as well.
     LateWrites,
+    /// Packets between two NICs come very late, and their queue pair may be gone when they come.
+    LatePackets,
+    /// The speed of a NIC changes.
+    Speed,
+    /// A connection is made now, over what can be connected.
+    Connect,
+    /// A process ends in order, without a goodbye.
+    Exit,
+    /// A receiver closes: it says how many messages it has.
+    Goodbye,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 25] = [
+pub const KINDS: [Kind; 30] = [
     Kind::LinkDown,
     Kind::OneWay,
     Kind::PairBlackHole,
@@ -86,6 +96,11 @@ pub const KINDS: [Kind; 25] = [
     Kind::RandomLoss,
     Kind::BothEnds,
     Kind::LateWrites,
+    Kind::LatePackets,
+    Kind::Speed,
+    Kind::Connect,
+    Kind::Exit,
+    Kind::Goodbye,
 ];
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
@@ -93,15 +108,30 @@ const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
     pub fn is_fatal(self) -> bool {
-        matches!(self, Self::Killed | Self::Abort)
+        matches!(
+            self,
+            Self::Killed | Self::Abort | Self::Exit | Self::Goodbye
+        )
     }
 
-    /// How long it lasts at least: writes are late when both ends have given their path up.
-    fn lasts_min(self) -> Nanos {
-        match self {
-            Self::LateWrites => 400 * MILLISECOND,
-            _ => 0,
-        }
+    /// Whether it is over as soon as it has struck.
+    pub fn is_once(self) -> bool {
+        self.is_fatal() || self == Self::Connect
+    }
+}
+
+/// By how much writes come late, of the second number of a victim.
+pub fn lateness(number: u64) -> Nanos {
+    100 * MILLISECOND + number % SECOND
+}
+
+/// How long writes are late: at least until both ends have given their path up. Some commands hang
+/// until the first writes have landed, some until longer than the quarantine.
+fn lasts_late(number: u64, random: &mut Random) -> Nanos {
+    match random.below(3) {
+        0 => lateness(number) + random.magnitude(100 * MICROSECOND, 10 * MILLISECOND),
+        1 => 2200 * MILLISECOND + random.below(SECOND),
+        _ => lasts(random).max(400 * MILLISECOND),
     }
 }
 
@@ -142,12 +172,15 @@ const AHEAD_MAX: Nanos = 200 * MICROSECOND;
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
     let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&KINDS)).collect();
-    if random.percent(8) {
-        swarm.truncate(1);
+    if random.percent(14) {
+        swarm.truncate(random.index(2));
         swarm.push(Kind::LateWrites);
     }
     if random.percent(75) {
         swarm.retain(|kind| !kind.is_fatal());
+    }
+    if random.percent(8) {
+        swarm.push(random.pick(&[Kind::Exit, Kind::Goodbye]));
     }
     if swarm.is_empty() {
         swarm.push(Kind::LinkDown);
@@ -158,13 +191,17 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
             let kind = random.pick(&swarm);
             let when = when(kind, connections, random);
             let mut victim = (random.below(1 << 32), random.below(1 << 32));
-            if let When::Ahead(of, ..) = when {
+            if let When::Ahead(of, ..) | When::Delivered(of, ..) = when {
                 victim.0 = of_connection(victim.0, of, connections);
             }
+            let lasts = match kind {
+                Kind::LateWrites => lasts_late(victim.1, random),
+                _ => lasts(random),
+            };
             Fault {
                 kind,
                 when,
-                lasts: lasts(random).max(kind.lasts_min()),
+                lasts,
                 victim,
             }
         })
@@ -189,9 +226,13 @@ pub fn scripted((at, kind, victim): (u64, Kind, u64)) -> Fault {
 }
 
 fn when(kind: Kind, connections: usize, random: &mut Random) -> When {
-    if kind == Kind::LateWrites && random.percent(40) {
-        // At once, so that the write to the slot is late itself.
-        return When::Ahead(random.index(connections), random.below(40) as u32, 0);
+    if kind == Kind::LateWrites {
+        // While there is something to be late, and at once, so that it is.
+        return if random.percent(50) {
+            When::Ahead(random.index(connections), random.below(40) as u32, 0)
+        } else {
+            When::Delivered(random.index(connections), random.index(200), 0)
+        };
     }
     let soon = random.magnitude(1, MILLISECOND);
     match random.below(10) {

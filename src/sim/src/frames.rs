@@ -71,6 +71,12 @@ impl World {
         if self.state(end).failed.is_some() || self.is_stuck(end, waits) {
             return;
         }
+        if let PathFrame::Knock { path } = frame {
+            self.knocked(end, *path);
+        }
+        if let PathFrame::Goodbye { count } = frame {
+            self.connections[end.connection].counted = Some(*count as usize);
+        }
         let is_fence = matches!(frame, PathFrame::Fence { .. });
         if is_fence && self.bug == Some(Bug::DeafToFences) {
             return;

@@ -8,12 +8,13 @@ use crate::bug::Bug;
 use crate::check::Class;
 use crate::connection::{Held, Mailbox, Side};
 use crate::nic::{Completion, QpId, State, Status};
+use crate::numbers::STARTS;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use crate::slot::Slots;
 use crate::world::{EndId, Event, Owner, World};
 
 /// How often a helper that hangs in a command looks whether it still does.
-const HANG_STEP: Nanos = 20 * MILLISECOND;
+const HANG_STEP: Nanos = 5 * MILLISECOND;
 
 impl World {
     /// Whether a process is dead or stands still; then `event` waits for it.
@@ -98,7 +99,12 @@ impl World {
         } else {
             0
         };
-        let qp = self.nics.create(nic, receives);
+        // Fresh, so that no late packet of another queue pair with this number fits.
+        let start = match self.bug {
+            Some(Bug::NumberIsFree) => 0,
+            _ => self.random.below(STARTS),
+        };
+        let qp = self.nics.create(nic, receives, start);
         let memory = if end.side == Side::Sender {
             self.mailboxes.push(Mailbox::default());
             self.mailboxes.len() - 1
@@ -210,6 +216,7 @@ impl World {
     pub(crate) fn destroy(&mut self, qp: QpId) {
         let end = self.owners[qp].end;
         self.nics.lose(qp, self.queue.now());
+        self.nics.release(qp);
         self.state(end).held.retain(|held| held.qp != qp);
     }
 }

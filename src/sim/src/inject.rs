@@ -1,11 +1,11 @@
 //! Faults strike and end.
 
-use crate::connection::Side;
+use crate::endings::Leave;
 use crate::fabric::NicId;
-use crate::fault::{Kind, When};
+use crate::fault::{Kind, When, lateness};
 use crate::nic::{QpId, State, Status};
-use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
-use crate::world::{EndId, Event, Hint, World};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
+use crate::world::{Event, Hint, World};
 
 impl World {
     /// Lets the faults that wait for a time wait for it.
@@ -128,7 +128,7 @@ impl World {
                     up: true,
                 },
             );
-        } else if fault.lasts != Nanos::MAX && !fault.kind.is_fatal() {
+        } else if fault.lasts != Nanos::MAX && !fault.kind.is_once() {
             self.queue.after(fault.lasts, Event::Relent(index));
         }
     }
@@ -199,15 +199,22 @@ impl World {
             Kind::LateWrites => {
                 // Mostly those of the sender.
                 let pair = self.victim_pair(if two % 4 == 0 { one } else { one & !1 });
-                self.late_writes(pair, 100 * MILLISECOND + two % SECOND, on);
+                self.late_writes(pair, lateness(two), on);
+                let words = (two >> 12) % (20 * MILLISECOND);
+                self.late_words(pair, if two & 12 == 0 { 0 } else { words }, on);
+            }
+            Kind::LatePackets => {
+                let delay = if on { lateness(two) } else { 0 };
+                self.fabric.way(from, to).delay = delay;
             }
             Kind::NoReceives => {
                 let count = self.connections.len();
                 self.connections[one as usize % count].is_starved = on;
             }
             Kind::Paused => self.pause(one as usize % self.hosts.len(), on),
-            Kind::Killed => self.kill(one as usize % self.hosts.len()),
-            Kind::Abort => self.abort(one as usize % self.connections.len(), two % 2 == 0),
+            Kind::Killed | Kind::Abort | Kind::Exit | Kind::Goodbye => self.end(index),
+            Kind::Speed => self.change_speed(nic, two, on),
+            Kind::Connect => self.connect_late(),
             Kind::AllPathsDown => {
                 let host = self.fabric.nics[nic].host;
                 self.each_nic(|world, id| world.fabric.nics[id].host == host, !on);
@@ -223,13 +230,38 @@ impl World {
         }
     }
 
+    /// Somebody leaves for good.
+    fn end(&mut self, index: usize) {
+        let fault = self.faults[index];
+        let (one, two) = fault.victim;
+        let (host, connection) = (
+            one as usize % self.hosts.len(),
+            one as usize % self.connections.len(),
+        );
+        match fault.kind {
+            Kind::Killed => self.kill(host),
+            Kind::Exit => self.hosts[host].leaving = Some(Leave::drawn(two)),
+            Kind::Goodbye => self.connections[connection].leaving = Some(Leave::drawn(two)),
+            _ => self.abort(connection, two % 2 == 0),
+        }
+        self.wake_host(host);
+    }
+
+    fn change_speed(&mut self, nic: NicId, number: u64, on: bool) {
+        let parts = [1, 4, 8, 32, 64][number as usize % 5];
+        let entry = &mut self.fabric.nics[nic];
+        let usual = entry.usual_speed;
+        entry.speed = if on {
+            (usual * parts / 16).max(64)
+        } else {
+            usual
+        };
+    }
+
     fn slow(&mut self, nic: NicId, delay: Nanos, on: bool) {
         let entry = &mut self.fabric.nics[nic];
-        entry.speed = if on {
-            (entry.speed / 16).max(64)
-        } else {
-            entry.speed * 16
-        };
+        let usual = entry.usual_speed;
+        entry.speed = if on { (usual / 16).max(64) } else { usual };
         let delay = if on { delay } else { 0 };
         self.each_way_from(nic, |way| way.delay = delay);
     }
@@ -239,18 +271,26 @@ impl World {
         self.fabric.nics[to].hung = on;
     }
 
+    /// All that the host of `to` says to that of `from` is late, but not so late as to be a stall.
+    fn late_words(&mut self, (from, to): (NicId, NicId), delay: Nanos, on: bool) {
+        let (source, target) = (self.fabric.nics[to].host, self.fabric.nics[from].host);
+        let of = |world: &Self, host| -> Vec<NicId> {
+            let nics = 0..world.fabric.nics.len();
+            nics.filter(|&nic| world.fabric.nics[nic].host == host)
+                .collect()
+        };
+        for source in of(self, source) {
+            for target in of(self, target) {
+                self.fabric.way(source, target).delay = if on { delay } else { 0 };
+            }
+        }
+    }
+
     fn own_error(&mut self, one: u64, two: u64, on: bool) {
-        let statuses = [
-            Status::LocalOperation,
-            Status::RetryExceeded,
-            Status::Flushed,
-        ];
         if let Some(qp) = self.victim_qp(one).filter(|_| on) {
-            self.nics.fail(
-                qp,
-                statuses[two as usize % statuses.len()],
-                self.queue.now(),
-            );
+            let statuses = Status::ERRORS;
+            let status = statuses[two as usize % statuses.len()];
+            self.nics.fail(qp, status, self.queue.now());
             self.wake_owner(qp);
         }
     }
@@ -322,60 +362,5 @@ impl World {
             }
             self.wake_host(host);
         }
-    }
-
-    /// A process dies: its queue pairs are silent, and its peers hear of it.
-    pub(crate) fn kill(&mut self, host: usize) {
-        self.hosts[host].alive = false;
-        for qp in 0..self.nics.qps.len() {
-            let end = self.owners[qp].end;
-            if self.connections[end.connection].host(end.side) == host {
-                self.nics.lose(qp, self.queue.now());
-            }
-        }
-        for connection in 0..self.connections.len() {
-            for side in [Side::Sender, Side::Receiver] {
-                if self.connections[connection].host(side) == host {
-                    self.connections[connection].excuse();
-                    let other = EndId {
-                        connection,
-                        side: side.other(),
-                    };
-                    if self.character.is_silent {
-                        let there = self.connections[connection].host(other.side);
-                        let is_alive = self.hosts[there].alive;
-                        self.connections[connection].deserted = is_alive.then_some(other.side);
-                        continue;
-                    }
-                    let delay = self.random.magnitude(MICROSECOND, SECOND);
-                    self.queue.after(delay, Event::PeerGone(other));
-                }
-            }
-        }
-    }
-
-    /// A user aborts: all queue pairs of the end go to error, and when they are drained its memory
-    /// is deregistered.
-    pub(crate) fn abort(&mut self, connection: usize, at_sender: bool) {
-        let side = if at_sender {
-            Side::Sender
-        } else {
-            Side::Receiver
-        };
-        let end = EndId { connection, side };
-        let now = self.queue.now();
-        self.connections[connection].excuse();
-        for qp in 0..self.nics.qps.len() {
-            if self.owners[qp].end == end && self.nics.qps[qp].state == State::Ready {
-                self.nics.fail(qp, Status::Flushed, now);
-            }
-        }
-        self.close_memory(end);
-        let other = EndId {
-            connection,
-            side: side.other(),
-        };
-        let delay = self.random.magnitude(MICROSECOND, SECOND);
-        self.queue.after(delay, Event::PeerGone(other));
     }
 }

@@ -9,15 +9,15 @@
 //! | part | file |
 //! |---|---|
 //! | what happens when | `queue.rs`, `random.rs` |
-//! | wiring, NICs, reliable queue pairs | `fabric.rs`, `nic.rs`, `queue_pair.rs` |
+//! | wiring, NICs, reliable queue pairs | `fabric.rs`, `nic.rs`, `queue_pair.rs`, `numbers.rs` |
 //! | control frames | `control.rs` |
 //! | memory that knows what it holds | `memory.rs` |
 //! | users: what is sent and received | `plan.rs`, `user.rs` |
 //! | the driver between core and NICs | `setup.rs`, `drive.rs`, `helper.rs` |
 //! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
-//! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `character.rs` |
-//! | what must hold | `check.rs`, `memory.rs`, `rules.rs` |
+//! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `endings.rs`, `character.rs` |
+//! | what must hold | `check.rs`, `memory.rs`, `rules.rs`, `times.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | scenarios by name instead of chance | `scenario/` |
 //! | two paths, two messages, two faults: all instants | `small.rs` |
@@ -35,6 +35,7 @@ mod control;
 mod coverage;
 mod drive;
 mod eager;
+mod endings;
 mod fabric;
 mod fault;
 mod frames;
@@ -43,6 +44,7 @@ mod inject;
 mod interleave;
 mod memory;
 mod nic;
+mod numbers;
 mod plan;
 mod ports;
 mod queue;
@@ -54,6 +56,7 @@ mod setup;
 mod slot;
 mod small;
 mod sweep;
+mod times;
 mod user;
 mod window;
 mod world;

@@ -101,18 +101,22 @@ impl Memory {
         self.buffers[buffer].content = content;
     }
 
-    /// A NIC reads `bytes` at `offset`.
-    pub fn read(&self, buffer: BufferId, offset: u64, bytes: u64) -> Payload {
-        Payload {
+    /// A NIC reads `bytes` at an address. An error says which rule the read breaks.
+    pub fn read(&self, at: u64, bytes: u64) -> (Payload, Result<(), String>) {
+        let buffer = (at / STRIDE - 1) as usize;
+        let payload = Payload {
             content: self.buffers[buffer].content,
-            place: offset / LINE_BYTES,
+            place: at % STRIDE / LINE_BYTES,
             bytes,
-        }
-    }
-
-    /// A NIC reads `bytes` at an address.
-    pub fn read_at(&self, at: u64, bytes: u64) -> Payload {
-        self.read((at / STRIDE - 1) as usize, at % STRIDE, bytes)
+        };
+        let result = if self.buffers[buffer].registered {
+            Ok(())
+        } else {
+            Err(format!(
+                "buffer {buffer} was read after it was deregistered"
+            ))
+        };
+        (payload, result)
     }
 
     /// The user opens a receive into a buffer.

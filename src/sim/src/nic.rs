@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use crate::fabric::{Fabric, NicId};
 use crate::memory::Payload;
+use crate::numbers::Numbers;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, Queue};
 use crate::queue_pair::part_of;
 pub use crate::queue_pair::{Body, Completion, NicEvent, Packet, Qp, QpId, State, Status, Work};
@@ -31,6 +32,8 @@ pub struct Nics {
     tells_gaps: bool,
     /// How long what was accepted takes to reach memory, at the most.
     pub bus_delay: Nanos,
+    /// Numbers of queue pairs on the wire.
+    pub(crate) numbers: Numbers,
 }
 
 /// What the world must do after an event of a NIC.
@@ -46,6 +49,8 @@ pub enum Effect {
     Mail(QpId, u32, [u8; 64], u8),
     /// A part of a message ahead of its credit lands in a slot.
     Slot(Packet),
+    /// A queue pair has taken what was meant for another.
+    Mistaken(String),
 }
 
 /// How long a word of `target` to `source` takes.
@@ -74,6 +79,7 @@ impl Nics {
             bus_delay: random.pick(&[0, 0, 2 * MICROSECOND, 200 * MICROSECOND]),
             lost: 0,
             tells_gaps: false,
+            numbers: Numbers::default(),
         }
     }
 
@@ -87,13 +93,17 @@ impl Nics {
             bus_delay: 2 * MICROSECOND,
             lost: 0,
             tells_gaps: true,
+            numbers: Numbers::default(),
         }
     }
 
-    /// A queue pair without a peer, with `receives` posted.
-    pub fn create(&mut self, nic: NicId, receives: u32) -> QpId {
+    /// A queue pair without a peer, with `receives` posted, whose packets count from `start`.
+    pub fn create(&mut self, nic: NicId, receives: u32, start: u64) -> QpId {
+        let number = self.numbers.take(nic, self.qps.len());
         self.qps.push(Qp {
             nic,
+            number,
+            start,
             peer: None,
             state: State::Ready,
             black_hole: false,
@@ -214,20 +224,22 @@ impl Nics {
             Body::Eager { local, bytes, .. } => Some(read(local, bytes.into())),
             Body::Line { .. } | Body::Probe => None,
         };
-        let to = entry.peer.map(|peer| self.qps[peer].nic);
+        let to = entry.peer.map(|peer| self.qps[peer].address());
         let bytes = work.bytes();
         let parts = work.parts();
         for part in 0..parts {
             let entry = &mut self.qps[qp];
-            let travel = to
-                .filter(|_| !entry.black_hole)
-                .and_then(|to| around.fabric.travel((nic, to), bytes, now, around.random));
-            let Some(travel) = travel else {
+            let travel = to.filter(|_| !entry.black_hole).and_then(|to| {
+                let way = (nic, to.0);
+                let travel = around.fabric.travel(way, bytes, now, around.random)?;
+                Some((to, travel))
+            });
+            let Some((to, travel)) = travel else {
                 self.lost += 1;
                 break;
             };
             entry.last_arrival = (entry.last_arrival + 1).max(now + travel);
-            let packet = part_of(qp, ordinal, work, payload, (part, parts));
+            let packet = part_of((qp, to), ordinal, work, payload, (part, parts));
             around
                 .queue
                 .at(entry.last_arrival, NicEvent::Arrive(packet).into());
@@ -255,12 +267,17 @@ impl Nics {
         reachable: impl FnOnce(u64) -> bool,
     ) -> Effect {
         let from = packet.from;
-        let Some(qp) = self.qps[from].peer else {
+        let (source, target) = (self.qps[from].nic, packet.to.0);
+        if !around.fabric.is_on(target) {
             return Effect::None;
+        }
+        let qp = match self.target(&packet) {
+            Ok(Some(qp)) => qp,
+            Ok(None) => return Effect::None,
+            Err(text) => return Effect::Mistaken(text),
         };
-        let (source, target) = (self.qps[from].nic, self.qps[qp].nic);
         let entry = &mut self.qps[qp];
-        if entry.state != State::Ready || entry.peer != Some(from) || !around.fabric.is_on(target) {
+        if !entry.is_ready() {
             return Effect::None;
         }
         let place = (packet.ordinal, packet.part);
@@ -270,28 +287,10 @@ impl Nics {
             self.out_of_place(qp, is_old, (source, target), around);
             return Effect::None;
         }
-        if let Body::Segment { remote, .. } = packet.work.body {
-            if !reachable(remote) {
-                self.fail(qp, Status::Flushed, around.queue.now());
-                if let Some(travel) = way_back(target, source, around) {
-                    let ordinal = packet.ordinal;
-                    around
-                        .queue
-                        .after(travel, NicEvent::Refused { qp: from, ordinal }.into());
-                }
-                return Effect::Wake(qp);
-            }
-            if is_last && entry.receives == 0 {
-                let epoch = self.qps[from].epoch;
-                around
-                    .queue
-                    .after(RNR_DELAY, NicEvent::NotReady { qp: from, epoch }.into());
-                return Effect::None;
-            }
-            if is_last {
-                entry.receives -= 1;
-            }
+        if let Some(effect) = self.refuse(qp, &packet, around, reachable) {
+            return effect;
         }
+        let entry = &mut self.qps[qp];
         entry.has_told_gap = false;
         entry.expected = if is_last {
             (place.0 + 1, 0)
@@ -317,6 +316,40 @@ impl Nics {
         entry.last_land = at;
         around.queue.at(at, NicEvent::Land { qp, packet }.into());
         Effect::None
+    }
+
+    /// A segment is not taken: its buffer is not there, or no receive is. Else it takes one.
+    fn refuse<E: From<NicEvent>>(
+        &mut self,
+        qp: QpId,
+        packet: &Packet,
+        around: &mut Surroundings<E>,
+        reachable: impl FnOnce(u64) -> bool,
+    ) -> Option<Effect> {
+        let Body::Segment { remote, .. } = packet.work.body else {
+            return None;
+        };
+        let (from, ordinal) = (packet.from, packet.ordinal);
+        if !reachable(remote) {
+            self.fail(qp, Status::Flushed, around.queue.now());
+            let (source, target) = (self.qps[from].nic, packet.to.0);
+            if let Some(travel) = way_back(target, source, around) {
+                around
+                    .queue
+                    .after(travel, NicEvent::Refused { qp: from, ordinal }.into());
+            }
+            return Some(Effect::Wake(qp));
+        }
+        let is_last = packet.part + 1 == packet.parts;
+        if is_last && self.qps[qp].receives == 0 {
+            let epoch = self.qps[from].epoch;
+            around
+                .queue
+                .after(RNR_DELAY, NicEvent::NotReady { qp: from, epoch }.into());
+            return Some(Effect::None);
+        }
+        self.qps[qp].receives -= u32::from(is_last);
+        None
     }
 
     fn land<E: From<NicEvent>>(

@@ -123,13 +123,13 @@ impl Plan {
         }
     }
 
-    /// The plan of connection `index`.
-    pub fn new(index: usize, random: &mut Random) -> Self {
+    /// The plan of connection `index`, of `messages` or more.
+    pub fn new(index: usize, messages: usize, random: &mut Random) -> Self {
         let grouped = random.percent(30);
         let large = random.pick(&[0, 5, 20, 40]);
         // Never, sometimes, always.
         let eager = random.pick(&[0, 50, 100]);
-        let count = MESSAGES_MIN + random.index(64);
+        let count = messages + random.index(64);
         let mut plan = Self {
             messages: Vec::with_capacity(count + 8),
             groups: Vec::with_capacity(count),

@@ -39,8 +39,9 @@ pub struct Role {
     pub is_standby: bool,
 }
 
-/// Both ends, with a role for each path.
+/// Both ends, made at `now`, with a role for each path.
 pub fn ends(
+    now: Time,
     config: EndConfig,
     segment_bytes_max: u32,
     roles: &[Role],
@@ -49,11 +50,11 @@ pub fn ends(
     let mut receiver = ReceiveEnd::new(config, Receiver::new(ReceiverConfig::default()));
     for (path, role) in (0..=u8::MAX).filter_map(PathId::new).zip(roles) {
         if role.is_standby {
-            sender.add_standby(Time::ZERO, path, role.share);
-            receiver.add_standby(Time::ZERO, path, role.share);
+            sender.add_standby(now, path, role.share);
+            receiver.add_standby(now, path, role.share);
         } else {
-            sender.add_path(Time::ZERO, path, Generation(0), role.share)?;
-            receiver.add_path(Time::ZERO, path, Generation(0), role.share)?;
+            sender.add_path(now, path, Generation(0), role.share)?;
+            receiver.add_path(now, path, Generation(0), role.share)?;
         }
     }
     Ok((sender, receiver))

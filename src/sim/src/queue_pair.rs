@@ -42,6 +42,8 @@ pub enum NicEvent {
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub(crate) from: QpId,
+    /// NIC and number of the queue pair that it is for.
+    pub(crate) to: (NicId, usize),
     pub(crate) ordinal: u64,
     pub(crate) part: u8,
     pub(crate) parts: u8,
@@ -122,8 +124,27 @@ pub enum Status {
     RemoteAccess,
     /// The NIC itself failed.
     LocalOperation,
+    /// The message did not fit, as the NIC sees it.
+    LocalLength,
+    /// The other NIC could not do it.
+    RemoteOperation,
+    /// The other NIC had no receive, again and again.
+    NotReadyExceeded,
     /// The queue pair was in error already.
     Flushed,
+}
+
+impl Status {
+    /// All but success.
+    pub const ERRORS: [Self; 7] = [
+        Self::RetryExceeded,
+        Self::RemoteAccess,
+        Self::LocalOperation,
+        Self::LocalLength,
+        Self::RemoteOperation,
+        Self::NotReadyExceeded,
+        Self::Flushed,
+    ];
 }
 
 /// What a completion queue tells.
@@ -153,6 +174,10 @@ pub enum State {
 pub struct Qp {
     /// The NIC that it lives on.
     pub nic: NicId,
+    /// Its number there.
+    pub number: usize,
+    /// Number of its first packet.
+    pub start: u64,
     /// The other end.
     pub peer: Option<QpId>,
     /// Its state.
@@ -188,6 +213,16 @@ impl Qp {
         own.filter(|(_, work)| work.body != Body::Probe).count()
     }
 
+    /// How packets find it: its NIC, and its number there.
+    pub fn address(&self) -> (NicId, usize) {
+        (self.nic, self.number)
+    }
+
+    /// Whether it does work.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
     /// Place of the next work request.
     pub fn next_ordinal(&self) -> u64 {
         self.next_ordinal
@@ -196,7 +231,7 @@ impl Qp {
 
 /// One part of a write: its share of the payload, cut at a line.
 pub(crate) fn part_of(
-    from: QpId,
+    (from, to): (QpId, (NicId, usize)),
     ordinal: u64,
     work: Work,
     payload: Option<Payload>,
@@ -204,6 +239,7 @@ pub(crate) fn part_of(
 ) -> Packet {
     let mut packet = Packet {
         from,
+        to,
         ordinal,
         part,
         parts,

@@ -1,12 +1,13 @@
 //! What the rules ask of an end, seen at its edge after each of its calls.
 
 use r2ccl_core::limits::SEND_DEPTH;
-use r2ccl_core::{Condition, EndSnapshot, Health, HealthSnapshot, PathId};
+use r2ccl_core::{Condition, EndConfig, EndSnapshot, Health, HealthSnapshot, PathId};
 
 use crate::check::Class;
 use crate::connection::{Connection, Held, Side};
 use crate::nic::{QpId, Work};
 use crate::queue::{Nanos, SECOND};
+use crate::times::Times;
 use crate::world::{EndId, World};
 
 /// Time in which the watchdog leaves only so many paths (PROTOCOL R61).
@@ -20,6 +21,8 @@ pub struct Seen {
     closed: u64,
     /// Paths that came back before their hold-down was over.
     quick: u64,
+    /// When paths failed and came back.
+    pub times: Times,
     /// A device has not taken what was posted in this call.
     pub is_refused: bool,
 }
@@ -30,18 +33,32 @@ impl Seen {
         &mut self,
         (side, now): (Side, Nanos),
         end: &EndSnapshot,
-        evictions_max: u8,
+        (config, is_prompt): (&EndConfig, bool),
     ) -> Result<(), &'static str> {
+        let evictions_max = config.evictions_max;
         let statistics = end.statistics;
+        let mut result = Ok(());
         if side == Side::Sender {
             let mut old_paths = self.paths.iter().flatten();
             let had_service = old_paths.any(|path| path.health.is_in_service());
             // Where no path is in service the wait for one stays short.
-            let longest = if had_service { Nanos::MAX } else { SECOND };
+            let longest = if had_service {
+                Nanos::MAX
+            } else {
+                config.hold_down_ns
+            };
             let pairs = self.paths.iter().zip(&end.paths);
             let pairs = pairs.filter_map(|(old, new)| Some((old.as_ref()?, new.as_ref()?)));
             let quick = pairs.filter(|(old, new)| is_quick(old, new, longest));
             self.quick += quick.count() as u64;
+            let pairs = self.paths.iter().zip(&end.paths).enumerate();
+            for (path, (old, new)) in pairs {
+                if let Some(pair) = old.as_ref().zip(new.as_ref()) {
+                    let look = self.times.look((path, now), pair, config, is_prompt);
+                    result = result.and(look);
+                }
+            }
+            result = result.and(self.times.ramp(&end.paths, now, config));
             self.paths = end.paths.to_vec();
         }
         let left = statistics.evictions - self.evictions;
@@ -63,7 +80,7 @@ impl Seen {
         if now < EVICTION_WINDOW && statistics.evictions > evictions_max.into() {
             return Err("too many paths were left in ten seconds");
         }
-        Ok(())
+        result
     }
 }
 
@@ -127,6 +144,12 @@ impl Connection {
 }
 
 impl World {
+    /// An end hears that a path may work again.
+    pub(crate) fn knocked(&mut self, end: EndId, path: PathId) {
+        let now = self.queue.now();
+        self.state(end).seen.times.knock(path.index(), now);
+    }
+
     /// Looks at an end after a call.
     pub(crate) fn check_rules(&mut self, end: EndId) {
         let now = self.queue.now();
@@ -136,7 +159,8 @@ impl World {
             Side::Receiver => connection.receiver.snapshot(),
         };
         let seen = &mut connection.ends[end.side as usize].seen;
-        let result = seen.look((end.side, now), &snapshot, self.character.evictions_max);
+        let rules = (&connection.config, !self.has_pauses);
+        let result = seen.look((end.side, now), &snapshot, rules);
         let is_refused = core::mem::take(&mut seen.is_refused);
         let result = if is_refused {
             result

@@ -8,11 +8,18 @@ use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
 use crate::connection::{Connection, EndState, PathNics, Side};
-use crate::plan::Plan;
+use crate::plan::{MESSAGES_MIN, Plan};
 use crate::ports::{self, Role};
 use crate::queue::{MILLISECOND, Nanos};
 use crate::random::Random;
-use crate::world::{EndId, World};
+use crate::world::{EndId, Event, World};
+
+/// Messages of a connection that is made later, at least.
+const MESSAGES_LATE: usize = 40;
+/// Connections of a world at the most.
+const CONNECTIONS_MAX: usize = 5;
+/// A set-up that fails is tried again after this long.
+const SET_UP_STEP: Nanos = 20 * MILLISECOND;
 
 /// First hold-down in a small world.
 const SMALL_HOLD_DOWN: Nanos = 5 * MILLISECOND;
@@ -38,7 +45,8 @@ impl World {
         let mut plan = if self.is_small {
             Plan::small()
         } else {
-            Plan::new(index, &mut Random::new(self.seed, 10 + index as u64))
+            let mut random = Random::new(self.seed, 10 + index as u64);
+            Plan::new(index, MESSAGES_MIN, &mut random)
         };
         if self.character.is_long && index == 0 {
             plan.prolong(index, &mut Random::new(self.seed, 20));
@@ -69,16 +77,18 @@ impl World {
             config,
         } = line;
         let index = self.connections.len();
-        let Ok((sender, receiver)) = ports::ends(config, plan.segment_bytes, &roles) else {
+        let time = self.time();
+        let Ok((sender, receiver)) = ports::ends(time, config, plan.segment_bytes, &roles) else {
             return self.fail(Class::Safety, "the ends refuse their set-up".into());
         };
         self.connections.push(Connection {
             hosts,
+            config,
             sender,
             receiver,
             paths,
             ends: [EndState::default(), EndState::default()],
-            postings: Postings::new(plan.messages.len(), config.is_fence_strict),
+            postings: Postings::new(plan.messages.len(), &config),
             ranks: plan.ranks(),
             plan,
             sending: (0, 0),
@@ -100,6 +110,8 @@ impl World {
             sent: 0,
             is_excused: false,
             deserted: None,
+            leaving: None,
+            counted: None,
             is_starved: false,
         });
         for path in (0..roles.len()).filter(|&path| !roles[path].is_standby) {
@@ -111,9 +123,50 @@ impl World {
                     connection: index,
                     side,
                 },
-                0,
+                time.nanoseconds(),
             );
         }
+    }
+
+    /// Makes a connection in the middle of all that goes on. Paths that cannot be connected are
+    /// made later; if none can be, all is tried again.
+    pub(crate) fn connect_late(&mut self) {
+        let index = self.connections.len();
+        let alive = |host: &usize| self.hosts[*host].alive && self.hosts[*host].leaving.is_none();
+        let alive: Vec<usize> = (0..self.hosts.len()).filter(alive).collect();
+        if index >= CONNECTIONS_MAX || alive.len() < 2 || self.is_healed {
+            return;
+        }
+        let sender = self.random.index(alive.len());
+        let step = 1 + self.random.index(alive.len() - 1);
+        let hosts = [alive[sender], alive[(sender + step) % alive.len()]];
+        let paths = self.wire(hosts, self.fabric.nics.len() / self.hosts.len());
+        let mut roles = self.roles(paths.len());
+        for (role, path) in roles.iter_mut().zip(&paths) {
+            role.is_standby |= !self.can_connect(path);
+        }
+        if roles.iter().all(|role| role.is_standby) {
+            return self.queue.after(SET_UP_STEP, Event::Connect);
+        }
+        let mut random = Random::new(self.seed, 10 + index as u64);
+        let plan = Plan::new(index, MESSAGES_LATE, &mut random);
+        let config = self.end_config(index);
+        self.open(Line {
+            hosts,
+            paths,
+            roles,
+            plan,
+            config,
+        });
+    }
+
+    /// Whether queue pairs between two NICs can be made and connected now.
+    fn can_connect(&self, path: &PathNics) -> bool {
+        let (here, there) = (path.sender, path.receiver);
+        let mut nics = [here, there].into_iter();
+        nics.all(|nic| !self.fabric.nics[nic].hung && !self.fabric.nics[nic].nameless)
+            && self.fabric.passes(here, there)
+            && self.fabric.passes(there, here)
     }
 
     /// Makes both queue pairs of a path that is connected at set-up.
@@ -161,7 +214,7 @@ impl World {
     }
 
     fn end_config(&mut self, index: usize) -> EndConfig {
-        let usual = EndConfig::default();
+        let usual = self.character.config();
         let no_quarantine = self.bug == Some(Bug::NoQuarantine);
         // Small worlds are many: that a path proves itself for long would be most of their events.
         let hold_down_ns = if self.is_small {
@@ -180,8 +233,7 @@ impl World {
             } else {
                 usual.quarantine_ns
             },
-            is_fence_strict: self.random.percent(10) && !no_quarantine,
-            evictions_max: self.character.evictions_max,
+            is_fence_strict: self.random.percent(35) && !no_quarantine,
             ..usual
         }
     }

@@ -7,7 +7,6 @@ use crate::check::Class;
 use crate::connection::{OpenReceive, OpenSend, PathNics, Side};
 use crate::fabric::NicId;
 use crate::memory::{BufferId, Content, Expected, address};
-use crate::nic::State;
 use crate::plan::BYTES_MAX;
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::world::{EndId, Event, World};
@@ -56,6 +55,17 @@ impl World {
             self.starve(index);
         } else {
             self.connections[index].starved_since = None;
+        }
+    }
+
+    /// What an end does before it reports an error: it hears the last word of the other one.
+    pub(crate) fn last_look(&mut self, end: EndId) {
+        match end.side {
+            Side::Sender => {
+                self.read_mailboxes(end.connection);
+                self.finish_sends(end.connection);
+            }
+            Side::Receiver => self.finish_receives(end.connection),
         }
     }
 
@@ -111,7 +121,16 @@ impl World {
                 position += 1;
                 continue;
             };
-            let expected = connection.plan.messages[message].delivered();
+            let plan = connection.plan.messages[message];
+            // Where no credit has come, nobody knows the room that its receive had.
+            let is_bound = open
+                .eager
+                .is_none_or(|slot| sender.eager_seq(slot).is_some());
+            let expected = if is_bound {
+                plan.delivered()
+            } else {
+                plan.bytes
+            };
             let result = connection
                 .postings
                 .done(&self.nics, now, message, |qp| connection.is_over(qp));
@@ -400,45 +419,6 @@ impl World {
                     let delay = self.random.magnitude(MICROSECOND, 5 * MILLISECOND);
                     self.queue.after(delay, Event::Poll(buffer));
                 }
-            }
-        }
-    }
-
-    /// The other process is known to be gone: all queue pairs go to error, the memory is given
-    /// back.
-    pub(crate) fn peer_gone(&mut self, end: EndId) {
-        if self.state(end).failed.is_some() {
-            return;
-        }
-        let now = self.queue.now();
-        for held in self.state(end).held.clone() {
-            if self.nics.qps[held.qp].state == State::Ready {
-                self.nics.fail(held.qp, crate::nic::Status::Flushed, now);
-            }
-        }
-        self.state(end).failed = Some("the peer is gone".into());
-        self.close_memory(end);
-    }
-
-    /// The memory of an end is deregistered; its queue pairs are in error. What its NICs have
-    /// accepted lands before the deregistration returns.
-    pub(crate) fn close_memory(&mut self, end: EndId) {
-        self.state(end).failed.get_or_insert("closed".into());
-        let held = self.state(end).held.clone();
-        let drained = held
-            .iter()
-            .all(|held| self.nics.qps[held.qp].fenced_at.is_some());
-        if end.side == Side::Sender {
-            return;
-        }
-        self.connections[end.connection].copying.clear();
-        if !drained {
-            return;
-        }
-        let connection = &self.connections[end.connection];
-        for open in connection.open_receives.clone() {
-            for &buffer in &open.buffers[..open.count] {
-                self.memory.deregister(buffer);
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::connection::{Connection, Side};
 use crate::control::Control;
 use crate::coverage::Coverage;
 use crate::eager::EagerCounts;
+use crate::endings::Leave;
 use crate::fabric::{Fabric, NicId, Topology};
 use crate::fault::{self, Fault, Kind};
 use crate::memory::{BufferId, Memory};
@@ -81,6 +82,19 @@ pub enum Event {
     },
     /// The process at the other end is known to be gone.
     PeerGone(EndId),
+    /// Memory of an end is deregistered when its queue pairs are silent.
+    Deregister(EndId),
+    /// A receiver that closes says so once more.
+    Goodbye {
+        /// Its end.
+        end: EndId,
+        /// Messages that it has.
+        count: u64,
+        /// Times that are left.
+        left: u32,
+    },
+    /// A connection is to be made.
+    Connect,
     /// A fault strikes.
     Strike(usize),
     /// A fault ends.
@@ -115,6 +129,8 @@ pub struct Host {
     pub paused: bool,
     /// What waits for it to go on.
     pub waiting: Vec<Event>,
+    /// It has been told to end.
+    pub leaving: Option<Leave>,
 }
 
 /// Whose a queue pair is.
@@ -181,6 +197,10 @@ pub struct World {
     pub(crate) recoveries: u32,
     pub(crate) counts: Counts,
     pub(crate) is_healed: bool,
+    /// A process stands still at times: then it may be late.
+    pub(crate) has_pauses: bool,
+    /// Until then it is seen whether somebody fails who has been left alone without requests.
+    pub(crate) alone_until: Nanos,
     pub(crate) coverage: Coverage,
     pub(crate) violation: Option<Violation>,
 }
@@ -236,6 +256,7 @@ impl World {
         world.nics.bus_delay = character.bus_delay.unwrap_or(world.nics.bus_delay);
         world.character = character;
         world.armed = vec![false; faults.len()];
+        world.has_pauses = faults.iter().any(|fault| fault.kind == Kind::Paused);
         world.faults = faults;
         for index in 0..count {
             world.connect(index, nics);
@@ -252,6 +273,7 @@ impl World {
             alive: true,
             paused: false,
             waiting: Vec::new(),
+            leaving: None,
         };
         Self {
             seed: options.seed,
@@ -279,6 +301,8 @@ impl World {
             recoveries: 0,
             counts: Counts::default(),
             is_healed: false,
+            has_pauses: false,
+            alone_until: 0,
             coverage: Coverage::default(),
             violation: None,
             random,
@@ -368,6 +392,9 @@ impl World {
             Event::Told(end, path, hint) => self.told(end, path, hint),
             Event::Hint { nic, hint } => self.hint(nic, hint),
             Event::PeerGone(end) => self.peer_gone(end),
+            Event::Deregister(end) => self.deregister(end),
+            Event::Goodbye { end, count, left } => self.say_goodbye(end, count, left),
+            Event::Connect => self.connect_late(),
             Event::Strike(index) => self.strike(index),
             Event::Relent(index) => self.relent(index),
             Event::Flap {
@@ -387,9 +414,17 @@ impl World {
             queue: &mut self.queue,
             random: &mut self.random,
         };
-        let read = |at: u64, bytes: u64| memory.read_at(at, bytes);
+        let mut is_read = Ok(());
+        let read = |at: u64, bytes: u64| {
+            let (payload, result) = memory.read(at, bytes);
+            is_read = result;
+            payload
+        };
         let reachable = |at: u64| memory.resolve(at).is_some();
         let effect = self.nics.handle(event, &mut around, read, reachable);
+        if let Err(text) = is_read {
+            self.fail(Class::Safety, text);
+        }
         match effect {
             Effect::None => {}
             Effect::Wake(qp) => self.wake_owner(qp),
@@ -405,6 +440,7 @@ impl World {
                 self.wake_owner(qp);
             }
             Effect::Slot(packet) => self.land_eager(&packet),
+            Effect::Mistaken(text) => self.fail(Class::Safety, text),
         }
     }
 
@@ -478,7 +514,8 @@ impl World {
 
     /// Everything is done and every path is back.
     fn is_finished(&self) -> bool {
-        self.is_healed && self.connections.iter().all(Connection::is_finished)
+        let is_seen = self.queue.now() >= self.alone_until;
+        is_seen && self.is_healed && self.connections.iter().all(Connection::is_finished)
     }
 
     fn check_the_end(&mut self) {

@@ -10,10 +10,11 @@ use r2ccl_core::limits::WINDOW;
 use r2ccl_core::planted::{Bug, plant};
 use r2ccl_core::wire::credit::Credit;
 use r2ccl_core::wire::immediate::Immediate;
+use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
 use r2ccl_core::{
-    Action, Answer, Arrival, EagerReport, EndConfig, Generation, Health, PathId, ProbeKind,
-    ReceiveBuffer, Receiver, ReceiverConfig, RegionId, Route, SendEnd, Sender, SenderConfig, Seq,
-    Time,
+    Action, Answer, Arrival, EagerReport, EndConfig, Evidence, FenceOutcome, Generation, Health,
+    PathId, ProbeKind, ReceiveBuffer, Receiver, ReceiverConfig, RegionId, Route, SendEnd, Sender,
+    SenderConfig, Seq, Time,
 };
 
 const PATH: PathId = PathId::PRIMARY;
@@ -21,7 +22,7 @@ const GENERATION: Generation = Generation(5);
 const MILLISECOND: u64 = 1_000_000;
 
 /// Bugs with what must not be so: false means that it is.
-const CHECKS: [(Bug, fn() -> bool); 7] = [
+const CHECKS: [(Bug, fn() -> bool); 8] = [
     (Bug::DuplicatesCount, a_segment_counts_once),
     (Bug::CountersAreBelieved, no_counter_beyond_what_was_posted),
     (Bug::ResentIsUnsigned, what_is_said_again_is_signalled),
@@ -31,6 +32,7 @@ const CHECKS: [(Bug, fn() -> bool); 7] = [
         Bug::AnswersAreBelieved,
         no_answer_claims_what_was_not_posted,
     ),
+    (Bug::HoldDownStays, a_stable_path_has_a_short_hold_down),
     (Bug::OtherProbeClears, a_good_probe_elsewhere_clears_nothing),
 ];
 
@@ -184,4 +186,89 @@ fn a_good_probe_elsewhere_clears_nothing() -> bool {
         }
     }
     false
+}
+
+/// Does what an end wants for a while, with a device and a peer that do their part at once.
+fn obey(end: &mut SendEnd, milliseconds: core::ops::Range<u64>) {
+    let endpoint = Endpoint {
+        queue_pair: [0; 64],
+        memory_address: 0,
+        memory_rkey: 0,
+    };
+    for now in milliseconds.map(|step| Time::from_nanoseconds(step * MILLISECOND)) {
+        end.handle_timeout(now);
+        while let Some(action) = end.poll_action(now) {
+            let reply = reply(end, now, action, endpoint);
+            if let Some(frame) = reply {
+                end.handle_frame(now, &frame).expect("legal");
+            }
+        }
+    }
+}
+
+/// Does what an end wants; what its peer says to that.
+fn reply(end: &mut SendEnd, now: Time, action: Action, endpoint: Endpoint) -> Option<PathFrame> {
+    match action {
+        Action::Fence { path, generation } => {
+            end.handle_fenced(now, path, generation, FenceOutcome::Drained);
+        }
+        Action::Create { path, generation } => {
+            end.handle_created(now, path, generation, Some(endpoint));
+        }
+        Action::Connect {
+            path, generation, ..
+        } => {
+            end.handle_connected(now, path, generation, true);
+            return Some(PathFrame::Ready {
+                path,
+                generation,
+                is_proved: true,
+                is_active: false,
+            });
+        }
+        Action::Probe {
+            path,
+            generation,
+            id,
+            ..
+        } => end.handle_probe(now, path, generation, id, true),
+        Action::Send(PathFrame::Fence { path, generation }) => {
+            let receiver = Receiver::new(ReceiverConfig::default());
+            return Some(PathFrame::Answer(receiver.empty_answer(path, generation)));
+        }
+        Action::Send(PathFrame::Offer {
+            path, generation, ..
+        }) => {
+            return Some(PathFrame::Accept {
+                path,
+                generation,
+                endpoint,
+            });
+        }
+        Action::Send(_) | Action::Destroy { .. } => {}
+    }
+    None
+}
+
+/// PROTOCOL R58.
+fn a_stable_path_has_a_short_hold_down() -> bool {
+    let config = EndConfig::default();
+    let half = Sender::new(SenderConfig::default()).expect("valid");
+    let mut end = SendEnd::new(config, half);
+    end.add_path(Time::ZERO, PATH, GENERATION, (1, 1))
+        .expect("first");
+    let mut hold_downs = Vec::new();
+    // It fails, returns and fails at once, returns and is in service for long, and fails again.
+    let stable = 10_000 + config.stable_ns / MILLISECOND;
+    for (fails, until) in [(1, 5_000), (5_000, 10_000 + stable), (10_000 + stable, 0)] {
+        let now = Time::from_nanoseconds(fails * MILLISECOND);
+        let state = end.snapshot().paths[PATH.index()].expect("added");
+        assert!(state.health.is_in_service());
+        end.handle_evidence(now, PATH, state.generation, Evidence::Error);
+        let state = end.snapshot().paths[PATH.index()].expect("added");
+        hold_downs.push(state.hold_down_ns);
+        obey(&mut end, fails..until);
+    }
+    let first = config.hold_down_ns;
+    hold_downs == [first, 2 * first, first]
 }

@@ -230,7 +230,7 @@ impl<H: Half> End<H> {
         let is_lost = self
             .lost_since
             .is_some_and(|since| now.since(since) >= give_up);
-        if is_lost && self.half.is_busy() {
+        if is_lost && (self.half.is_busy() || planted(Bug::IdleFails)) {
             return Some(Failure::NoPath);
         }
         self.ids().find_map(|id| {
@@ -258,14 +258,18 @@ impl<H: Half> End<H> {
     /// State for people.
     pub fn snapshot(&self) -> EndSnapshot {
         EndSnapshot {
-            paths: self.paths.map(|entry| {
-                entry.map(|state| HealthSnapshot {
+            paths: core::array::from_fn(|index| {
+                let id = PathId::new(index as u8)?;
+                let state = self.paths[index]?;
+                Some(HealthSnapshot {
                     health: state.health,
                     generation: state.generation,
                     since: state.since,
                     is_drained: state.is_drained,
                     hold_down_ns: state.hold_down_ns,
                     attempts: state.attempts,
+                    is_settled: self.half.is_settled(id),
+                    weight: self.weight(id),
                 })
             }),
             lost_since: self.lost_since,
@@ -278,7 +282,7 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(id) else {
             return;
         };
-        if event == Event::Knock {
+        if event == Event::Knock && !planted(Bug::KnockKeepsBackOff) {
             // Also for the attempt under way, which may have begun too early.
             state.attempts = 0;
         }

@@ -33,6 +33,9 @@ impl<H: Half> End<H> {
         let now = self.clock.advance(now);
         let mut state = PathState::new(now, Generation(0), (share, capacity), &self.config);
         (state.health, state.served) = (Health::Down, None);
+        if planted(Bug::SetUpIsOnce) {
+            state.due = Time::from_nanoseconds(u64::MAX);
+        }
         self.paths[path.index()] = Some(state);
         self.reroute(now);
     }
@@ -49,13 +52,14 @@ impl<H: Half> End<H> {
             return;
         };
         let lasted = now.since(served);
-        if lasted >= config.stable_ns {
+        if lasted >= config.stable_ns && !planted(Bug::HoldDownStays) {
             state.hold_down_ns = config.hold_down_ns;
         } else if state.is_return && lasted < config.flap_ns {
             state.is_trusted = false;
+            let factor = if planted(Bug::HoldDownIsFlat) { 1 } else { 2 };
             state.hold_down_ns = state
                 .hold_down_ns
-                .saturating_mul(2)
+                .saturating_mul(factor)
                 .min(config.hold_down_max_ns);
         }
         state.attempts = 0;
@@ -69,11 +73,16 @@ impl<H: Half> End<H> {
             return;
         };
         state.is_trusted = false;
-        let doublings = state.attempts.min(BACK_OFF_SHIFT_MAX);
+        let mut doublings = state.attempts.min(BACK_OFF_SHIFT_MAX);
+        if planted(Bug::BackOffIsFlat) {
+            doublings = 0;
+        }
         state.attempts = state.attempts.saturating_add(1);
         let pause = config.back_off_ns.saturating_mul(1 << doublings);
         let pause = if planted(Bug::OneAttempt) {
             u64::MAX
+        } else if planted(Bug::BackOffHasNoCap) {
+            pause
         } else {
             pause.min(config.back_off_max_ns)
         };
@@ -88,7 +97,8 @@ impl<H: Half> End<H> {
     /// address yet. But attempts never follow each other more closely than the first back-off.
     pub(super) fn hurry(&mut self, now: Time, id: PathId) {
         let pause = self.config.back_off_ns;
-        if let Some(state) = self.state(id) {
+        let state = self.state(id);
+        if let Some(state) = state.filter(|_| !planted(Bug::KnockIsIgnored)) {
             state.due = state.due.min(now.max(state.since.plus(pause)));
         }
     }

@@ -5,6 +5,7 @@ use super::values::{EndConfig, Routing};
 use super::{End, Half};
 use crate::ids::PathId;
 use crate::limits::{PATHS_MAX, SHARES_MAX, WEIGHT_MAX};
+use crate::planted::{Bug, planted};
 use crate::route::Route;
 use crate::time::Time;
 
@@ -18,7 +19,7 @@ fn step(state: &PathState, now: Time, config: &EndConfig) -> u64 {
     let Some(served) = state.served.filter(|_| state.health.is_in_service()) else {
         return 0;
     };
-    if !state.is_return || config.ramp_ns == 0 {
+    if !state.is_return || config.ramp_ns == 0 || planted(Bug::NoRamp) {
         return RAMP_STEPS;
     }
     let lasted = now.since(served).saturating_mul(RAMP_STEPS) / config.ramp_ns;
@@ -110,6 +111,14 @@ impl<H: Half> End<H> {
         }
         let len = entries.iter().take_while(|(_, weight)| *weight > 0).count();
         Route::weighted(&entries[..len]).ok()
+    }
+
+    /// The weight of a path in the present route, and the sum of all.
+    pub(super) fn weight(&self, id: PathId) -> (u32, u32) {
+        let entries = self.route.as_ref().map_or(&[][..], Route::entries);
+        let own = entries.iter().find(|entry| entry.path == id);
+        let all = entries.iter().map(|entry| entry.weight).sum();
+        (own.map_or(0, |entry| entry.weight), all)
     }
 
     /// Whether a path is on its way to its full weight, so that the route changes with time.

@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod early;
 mod quick;
 mod vain;
 

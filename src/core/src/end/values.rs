@@ -197,8 +197,12 @@ pub struct HealthSnapshot {
     pub is_drained: bool,
     /// Present hold-down in nanoseconds.
     pub hold_down_ns: u64,
-    /// Attempts since it was last in service.
+    /// Attempts that failed since it was last in service, or since the last knock.
     pub attempts: u32,
+    /// Its last generation is settled, so that another may be tried.
+    pub is_settled: bool,
+    /// Its weight in the present route, and the sum of all.
+    pub weight: (u32, u32),
 }
 
 /// What an end has been through.

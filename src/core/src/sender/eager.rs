@@ -74,7 +74,8 @@ impl Eagers {
 
     /// Numbers used in a generation.
     fn count(&self, (path, generation): (PathId, Generation)) -> u64 {
-        let last = self.counts[path.index()].filter(|(of, _)| *of == generation);
+        let is_new = planted(Bug::NumbersBeginAnew) && self.home != Some((path, generation));
+        let last = self.counts[path.index()].filter(|(of, _)| *of == generation && !is_new);
         last.map_or(0, |(_, count)| count)
     }
 
@@ -261,11 +262,38 @@ impl Sender {
         self.eagers.ahead()
     }
 
+    /// Where sends wait that have nothing but credits to wait for, their own or others of their
+    /// group: early ones on the path that carried them, and once that generation is over, like all
+    /// others on the one that the next send would take. With what grows when something happens
+    /// (PROTOCOL R62).
+    pub(super) fn credit_wait(&self) -> Option<(PathId, u64)> {
+        let next = self.route.as_ref()?.entries()[0].path;
+        if planted(Bug::EarlyIsUnwatched) {
+            return None;
+        }
+        let Some((_, oldest)) = self.eagers.unbound().next() else {
+            return self.is_group_busy().then_some((next, self.credited.0));
+        };
+        let home = self.eagers.home;
+        let home = home.filter(|&(path, generation)| self.paths.accepts(path, generation));
+        Some((home.map_or(next, |(path, _)| path), oldest.number))
+    }
+
+    /// Whether a send that waits for its credit may have been lost in a generation that is over.
+    pub(super) fn is_early_unsettled(&self, path: PathId, generation: Generation) -> bool {
+        let mut unbound = self.eagers.unbound();
+        self.eagers.home == Some((path, generation))
+            && unbound.any(|(_, eager)| eager.fate == Fate::Posted)
+            && !planted(Bug::EarlyIsUnwatched)
+    }
+
     /// A receiver that has closed counts eager messages whose credits never came: that was their
     /// confirmation. If it counts some only, those are the oldest of one tag; of several tags
     /// nobody could say which.
     pub(super) fn confirm_eagers(&mut self, delivered: u64) {
-        let counted = delivered.saturating_sub(self.posted.0);
+        // A goodbye may be heard twice: what it has confirmed it does not count again.
+        let known = self.posted.max(self.ended);
+        let counted = delivered.saturating_sub(known.0);
         let Some(first) = self.eagers.unbound().next().map(|(_, eager)| eager.tag) else {
             return;
         };

@@ -460,7 +460,7 @@ impl Sender {
     }
 
     /// The same for the oldest group that lacks sends: an eager one may be delivered before these.
-    fn is_group_busy(&self) -> bool {
+    pub(super) fn is_group_busy(&self) -> bool {
         let end = self.credited.min(self.filled.plus(GROUP_MAX as u64));
         let first = self.filled.max(self.delivered);
         self.matched > 0 && (first.0..end.0).any(|seq| self.is_submitted(Seq(seq)))

@@ -95,6 +95,9 @@ impl Sender {
             self.statistics.stale_answers += 1;
             return Ok(false);
         };
+        if closing.is_answered && planted(Bug::LateFenceIsNotHeard) {
+            return Ok(false);
+        }
         let is_news = !closing.is_answered || (answer.is_fenced && !closing.is_fenced);
         if !closing.is_answered {
             self.check_answer(answer)?;
@@ -138,8 +141,12 @@ impl Sender {
     /// Takes the count of a receiver that has closed its end: the last word about what was
     /// delivered, whichever paths are left.
     pub fn handle_goodbye(&mut self, delivered: u64) -> Result<(), ProtocolError> {
+        if planted(Bug::GoodbyeIsIgnored) {
+            return Ok(());
+        }
         self.check_count(delivered)?;
-        self.confirm(Seq(delivered));
+        let is_all = planted(Bug::GoodbyeIsAll);
+        self.confirm(if is_all { self.posted } else { Seq(delivered) });
         self.confirm_eagers(delivered);
         // Its counters and answers may still say so when the eager sends are long released.
         self.goodbye = self.goodbye.max(Seq(delivered));
@@ -235,6 +242,11 @@ impl Sender {
             work.is_waiting = true;
             work.bytes += u64::from(message.bytes);
         }
+        let waiting = self.credit_wait().filter(|(place, _)| *place == path);
+        if let Some((_, progress)) = waiting.filter(|_| !work.is_waiting) {
+            work.is_waiting = true;
+            work.progress += progress;
+        }
         work
     }
 
@@ -251,8 +263,11 @@ impl Sender {
     /// or for the answer that says what to post again.
     pub fn is_waiting_for_fence(&self, path: PathId) -> bool {
         let bit = 1 << path.index();
-        !self.is_settled(path)
-            && (self.oldest.0..self.credited.0).map(Seq).any(|seq| {
+        let Some(closing) = self.closing[path.index()] else {
+            return false;
+        };
+        self.is_early_unsettled(path, closing.generation)
+            || (self.oldest.0..self.credited.0).map(Seq).any(|seq| {
                 let message = self.messages.get(seq);
                 message.stage == Stage::Submitted && message.held & bit != 0
             })

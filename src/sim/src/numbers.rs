@@ -1,0 +1,80 @@
+//! How a fabric knows queue pairs: by the number that each has on its NIC, which is given anew when
+//! its queue pair is gone, and by numbers on packets.
+
+use crate::fabric::NicId;
+use crate::nic::{Nics, Packet, Qp, QpId};
+
+/// Packet numbers have 24 bits.
+const SEQUENCE_MASK: u64 = (1 << 24) - 1;
+
+/// Packet numbers from which a queue pair may begin.
+pub const STARTS: u64 = SEQUENCE_MASK + 1;
+
+/// Which queue pair has which number, by NIC. The lowest number that is free is given next: the
+/// worst that a device may do.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    taken: Vec<Vec<Option<QpId>>>,
+}
+
+impl Numbers {
+    /// A number for a new queue pair.
+    pub fn take(&mut self, nic: NicId, qp: QpId) -> usize {
+        if self.taken.len() <= nic {
+            self.taken.resize_with(nic + 1, Vec::new);
+        }
+        let taken = &mut self.taken[nic];
+        let free = taken.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            taken.push(None);
+            taken.len() - 1
+        });
+        taken[number] = Some(qp);
+        number
+    }
+
+    /// A queue pair is destroyed.
+    pub fn release(&mut self, entry: &Qp, qp: QpId) {
+        let taken = &mut self.taken[entry.nic][entry.number];
+        *taken = taken.filter(|&holder| holder != qp);
+    }
+
+    /// The queue pair of a number.
+    pub fn holder(&self, (nic, number): (NicId, usize)) -> Option<QpId> {
+        self.taken.get(nic)?.get(number).copied().flatten()
+    }
+}
+
+impl Nics {
+    /// A queue pair is gone, and its number free.
+    pub fn release(&mut self, qp: QpId) {
+        self.numbers.release(&self.qps[qp], qp);
+    }
+
+    /// The queue pair that a packet comes to. If that is another than it was sent to, it drops the
+    /// packet, unless it comes from the right NIC with the number that is expected next: then it
+    /// takes it for its own, and that is an error.
+    pub(crate) fn target(&self, packet: &Packet) -> Result<Option<QpId>, String> {
+        let Some(holder) = self.numbers.holder(packet.to) else {
+            return Ok(None);
+        };
+        let entry = &self.qps[holder];
+        let Some(peer) = entry.peer else {
+            return Ok(None);
+        };
+        if peer == packet.from {
+            return Ok(Some(holder));
+        }
+        let (peer, source) = (&self.qps[peer], &self.qps[packet.from]);
+        let sequence = |of: &Qp, ordinal: u64| (of.start + ordinal) & SEQUENCE_MASK;
+        let is_next = sequence(source, packet.ordinal) == sequence(peer, entry.expected.0)
+            && packet.part == entry.expected.1;
+        if peer.nic == source.nic && is_next && entry.is_ready() {
+            return Err(format!(
+                "queue pair {holder} took a packet of queue pair {} for its own",
+                packet.from
+            ));
+        }
+        Ok(None)
+    }
+}
