@@ -111,10 +111,10 @@ impl World {
         }
         for connection in 0..self.connections.len() {
             for side in [Side::Sender, Side::Receiver] {
-                if self.connections[connection].host(side) == host {
-                    let deserted = &mut self.connections[connection].deserted;
-                    // Whoever is dead need not find out that its peer is gone.
-                    *deserted = deserted.filter(|alone| *alone != side);
+                let entry = &mut self.connections[connection];
+                if entry.host(side) == host {
+                    // Of the dead nobody expects anything.
+                    entry.deserted = entry.deserted.filter(|&alone| alone != side);
                     self.leave_alone(EndId {
                         connection,
                         side: side.other(),
