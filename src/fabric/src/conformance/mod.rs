@@ -10,12 +10,17 @@ mod transfer;
 
 use std::time::Duration;
 
-use crate::SharedDevice;
+use crate::{SharedDevice, Status};
 
 /// What a device kind brings to the list.
 pub trait Fixture {
     /// Two devices whose queue pairs can reach each other; may be the same ones at each call.
     fn devices(&self) -> (SharedDevice, SharedDevice);
+
+    /// How the device ends work whose local key or bounds are wrong.
+    fn local_fault(&self) -> Status {
+        Status::LocalProtection
+    }
 
     /// How long a condition may take to come true.
     fn patience(&self) -> Duration {
