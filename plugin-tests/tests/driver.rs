@@ -15,33 +15,12 @@ use serde_json::Value;
 /// more than a power of two, and more than a socket buffer.
 const SIZES: &str = "0,1,8,127,4K,64K+1,1M";
 
-/// The command: `R2CCL_COMMAND`, else the one in the target folder that this test was built into.
-fn command_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("R2CCL_COMMAND") {
-        return path.into();
-    }
-    let test = std::env::current_exe().expect("a test knows its own path");
-    // <target>/<profile>/deps/<test>
-    let target = test
-        .ancestors()
-        .nth(3)
-        .expect("a test lies in the target folder");
-    let modified = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
-    ["debug", "release"]
-        .map(|profile| target.join(profile).join("r2ccl"))
-        .into_iter()
-        .filter_map(|path| Some((modified(&path)?, path)))
-        .max()
-        .map(|(_, path)| path)
-        .unwrap_or_else(|| panic!("no r2ccl below {}: run scripts/build.sh", target.display()))
-}
-
 /// `r2ccl bench --json` on a plugin, over so many software NICs.
 fn bench_on(file: &Path, nics: usize, arguments: &str) -> Output {
     let nics: Vec<String> = (0..nics)
         .map(|nic| format!("127.0.0.{}", nic + 2))
         .collect();
-    Command::new(command_path())
+    Command::new(plugin::command())
         .args(["bench", "--json", "--timeout", "30", "--plugin"])
         .arg(file)
         .args(arguments.split_whitespace())
@@ -289,7 +268,7 @@ fn a_comparison_with_itself_reaches_no_bar_above_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = faulty(folder.path());
     let compare = |bar: &str| {
-        Command::new(command_path())
+        Command::new(plugin::command())
             .args([
                 "bench",
                 "--json",
@@ -332,7 +311,7 @@ fn a_comparison_with_itself_reaches_no_bar_above_one() {
 
 #[test]
 fn mistakes_in_the_command_are_named_with_a_remedy() {
-    let output = Command::new(command_path())
+    let output = Command::new(plugin::command())
         .args(["run", "--plugin", "/nonexistent/plugin.so", "--", "true"])
         .output()
         .expect("the command starts");
@@ -344,7 +323,7 @@ fn mistakes_in_the_command_are_named_with_a_remedy() {
 
 #[test]
 fn run_sets_what_nccl_needs() {
-    let output = Command::new(command_path())
+    let output = Command::new(plugin::command())
         .arg("run")
         .arg("--plugin")
         .arg(plugin::path())

@@ -27,7 +27,7 @@ pub fn lab(command: &str) {
 }
 
 /// Heals a NIC, whatever becomes of the test.
-struct Healed(&'static str);
+pub struct Healed(pub &'static str);
 
 impl Drop for Healed {
     fn drop(&mut self) {

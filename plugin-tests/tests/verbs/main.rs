@@ -3,6 +3,7 @@
 
 mod choice;
 mod faults;
+mod product;
 
 use std::sync::Arc;
 

@@ -52,6 +52,7 @@ pub fn open_all(
     let mut found = Found::default();
     let mut candidates = Vec::new();
     let mut names = Vec::new();
+    let mut closed = Closed::default();
     for device in list.iter() {
         let name = list.name(device)?;
         names.push(name.clone());
@@ -69,9 +70,10 @@ pub fn open_all(
                     }
                 }
             }
-            Err(error) => found.notes.push(error.to_string()),
+            Err(error) => closed.add(error.to_string(), names.last()),
         }
     }
+    found.notes.extend(closed.notes());
     if candidates.is_empty() {
         found.notes.push(match names.len() {
             0 => "no RDMA device found: load the drivers (rdma-core), or give the container \
@@ -86,6 +88,27 @@ pub fn open_all(
     }
     found.devices = arrange(candidates);
     Ok(found)
+}
+
+/// Devices that cannot be opened, by reason: a container without rights would tell the same of all.
+#[derive(Default)]
+struct Closed(Vec<(String, Vec<String>)>);
+
+impl Closed {
+    fn add(&mut self, reason: String, name: Option<&String>) {
+        let known = self.0.iter().position(|(known, _)| *known == reason);
+        let index = known.unwrap_or_else(|| {
+            self.0.push((reason, Vec::new()));
+            self.0.len() - 1
+        });
+        self.0[index].1.extend(name.cloned());
+    }
+
+    fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        let note =
+            |(reason, names): &(String, Vec<String>)| format!("{} {reason}", names.join(", "));
+        self.0.iter().map(note)
+    }
 }
 
 impl Candidate {
@@ -248,5 +271,15 @@ mod tests {
         ];
         assert!(paths.map(pci_order).is_sorted());
         assert_eq!(pci_order(None), u64::MAX);
+    }
+
+    #[test]
+    fn devices_with_one_reason_share_a_note() {
+        let mut closed = Closed::default();
+        for (reason, name) in [("is locked", "a"), ("is broken", "b"), ("is locked", "c")] {
+            closed.add(reason.into(), Some(&name.into()));
+        }
+        let notes: Vec<_> = closed.notes().collect();
+        assert_eq!(notes, ["a, c is locked", "b is broken"]);
     }
 }

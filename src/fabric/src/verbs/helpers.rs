@@ -2,7 +2,6 @@
 //! address, which takes a second if nobody answers.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -10,29 +9,25 @@ use crate::DeviceError;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads at the most: a host whose peers are gone connects so many queue pairs at a time.
-const THREADS_MAX: usize = 16;
-/// An idle thread ends after this time.
-const IDLE: Duration = Duration::from_secs(10);
+/// Threads of the process, from its first connection on: so many peers that are gone are looked for
+/// at a time.
+const THREADS: usize = 8;
 
-#[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    idle: usize,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     jobs: VecDeque::new(),
     threads: 0,
-    idle: 0,
 });
 static NEWS: Condvar = Condvar::new();
 
 /// Has a thread run `job` soon.
 pub(super) fn submit(job: Job) -> Result<(), DeviceError> {
     let mut state = STATE.lock();
-    if state.idle <= state.jobs.len() && state.threads < THREADS_MAX {
+    while state.threads < THREADS {
         let builder = std::thread::Builder::new().name("r2ccl-verbs".into());
         match builder.spawn(work) {
             Ok(_) => state.threads += 1,
@@ -42,8 +37,8 @@ pub(super) fn submit(job: Job) -> Result<(), DeviceError> {
                      threads (ulimit -u, pids of the container)"
                 )));
             }
-            // Those that run take the job, later.
-            Err(_) => {}
+            // Those that run do it all.
+            Err(_) => break,
         }
     }
     state.jobs.push_back(job);
@@ -55,18 +50,13 @@ pub(super) fn submit(job: Job) -> Result<(), DeviceError> {
 fn work() {
     let mut state = STATE.lock();
     loop {
-        if let Some(job) = state.jobs.pop_front() {
-            drop(state);
-            job();
-            state = STATE.lock();
-            continue;
-        }
-        state.idle += 1;
-        let is_late = NEWS.wait_for(&mut state, IDLE).timed_out();
-        state.idle -= 1;
-        if is_late && state.jobs.is_empty() {
-            state.threads -= 1;
-            return;
+        match state.jobs.pop_front() {
+            Some(job) => {
+                drop(state);
+                job();
+                state = STATE.lock();
+            }
+            None => NEWS.wait(&mut state),
         }
     }
 }
@@ -75,6 +65,7 @@ fn work() {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -113,6 +104,6 @@ mod tests {
         for _ in 0..200 {
             results.recv_timeout(PATIENCE).expect("every job runs");
         }
-        assert!(STATE.lock().threads <= THREADS_MAX);
+        assert_eq!(STATE.lock().threads, THREADS);
     }
 }
