@@ -255,9 +255,9 @@ settings! {
     "NCCL_IB_HCA", ib_devices: Option<HcaRule> = None;
     HcaRules, Nccl, Own;
     "RDMA devices and ports, in NCCL's syntax: `mlx5` takes devices whose names start so, \
-     `=mlx5_0:1,mlx5_1` exactly these, `^mlx5_3` all but those whose names start so, `^=mlx5_3` all \
-     but exactly this. Without a port all ports of a device are meant. What NCCL reads behind the \
-     port (rail and plane) is accepted and has no effect. Only ports that are up count.";
+     `=mlx5_0:1,mlx5_1` exactly these, `^mlx5_3` all but those whose names start so, `^=mlx5_3` \
+     all but exactly this. Without a port all ports of a device are meant. What NCCL reads behind \
+     the port (rail and plane) is accepted and has no effect. Only ports that are up count.";
 
     "NCCL_IB_GID_INDEX", ib_gid_index: Option<u8> = None;
     OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;
@@ -275,8 +275,8 @@ settings! {
 
     "NCCL_IB_ADDR_RANGE", ib_address_range: Option<AddressRange> = None;
     OptionalAddressRange, Nccl, Own;
-    "Range of the addresses whose GIDs an Ethernet port may use, such as `10.1.0.0/16`; counts if it \
-     is of the family of `NCCL_IB_ADDR_FAMILY`.";
+    "Range of the addresses whose GIDs an Ethernet port may use, such as `10.1.0.0/16`; counts if \
+     it is of the family of `NCCL_IB_ADDR_FAMILY`.";
 
     "NCCL_IB_TC", ib_traffic_class: Option<u8> = None;
     OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;

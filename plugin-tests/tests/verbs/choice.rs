@@ -4,7 +4,7 @@ use r2ccl_fabric::Device;
 use r2ccl_fabric::verbs::{AddressFamily, Found, GidPolicy, VerbsConfig, open_all};
 
 use super::config;
-use super::faults::lab;
+use super::queue_pairs::lab;
 
 fn names(found: &Found) -> Vec<&str> {
     let names = found

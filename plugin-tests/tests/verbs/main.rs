@@ -2,8 +2,8 @@
 //! `scripts/lab/verbs.sh` runs these tests there.
 
 mod choice;
-mod faults;
 mod product;
+mod queue_pairs;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use r2ccl_plugin_tests::plugin;
 
-use super::faults::{Healed, lab};
+use super::queue_pairs::{Healed, lab};
 
 /// Each host has the NICs of its own name.
 const HOSTS: &str = "--env 0:NCCL_IB_HCA=rxe_a --env 1:NCCL_IB_HCA=rxe_b";

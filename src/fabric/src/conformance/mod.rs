@@ -48,6 +48,7 @@ pub const BEHAVIOURS: &[Behaviour] = behaviours![
     transfer::immediates_keep_their_order,
     transfer::empty_writes_need_no_key,
     transfer::inline_writes_copy_at_once,
+    transfer::inline_writes_do_not_share_their_bytes,
     transfer::unsignaled_success_is_silent,
     transfer::signaled_completions_keep_their_order,
     transfer::a_completion_covers_all_earlier_data,

@@ -201,7 +201,7 @@ impl Device for VerbsDevice {
         config: QueuePairConfig,
     ) -> Result<Box<dyn QueuePair>, DeviceError> {
         let endpoint = Arc::new(Endpoint::new(&self.port, config)?);
-        Ok(Box::new(VerbsQueuePair::new(endpoint, config)))
+        Ok(Box::new(VerbsQueuePair::new(endpoint, config)?))
     }
 
     fn poll_event(&self) -> Option<DeviceEvent> {

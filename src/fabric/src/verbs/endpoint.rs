@@ -14,6 +14,7 @@ use super::address::Address;
 use super::device::Port;
 use super::gid::Gid;
 use super::library::check;
+use super::queue_pair::{SPARE_RECEIVES, SPARE_SENDS};
 use crate::{DeviceError, QueuePairConfig, WriteSource};
 
 /// Bytes that a post may carry by itself.
@@ -77,14 +78,14 @@ unsafe impl Send for Endpoint {}
 unsafe impl Sync for Endpoint {}
 
 impl Endpoint {
-    /// Makes the objects. One more place in each queue than asked for is for the marker that shows
-    /// its end.
+    /// Makes the objects, with places in each queue for what the owner knows nothing of.
     pub(super) fn new(port: &Arc<Port>, config: QueuePairConfig) -> Result<Self, DeviceError> {
         let context = &port.context;
         let gid = port.choose_gid()?.gid;
         let first_packet = random_24_bits(port)?;
         let attributes = context.query_port(port.number)?;
-        let (send, receive) = (config.send_depth + 1, config.receive_depth + 1);
+        let send = config.send_depth + SPARE_SENDS;
+        let receive = config.receive_depth + SPARE_RECEIVES;
         let cq = create_cq(port, send + receive)?;
         let created = create_qp(port, cq, send, receive).inspect_err(|_| destroy_cq(port, cq));
         let (qp, inline_bytes) = created?;

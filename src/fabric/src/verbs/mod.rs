@@ -5,7 +5,8 @@
 //! and polling go through the provider's own table, as the inline functions of the header do.
 //!
 //! What a queue pair does beyond what the device does:
-//! * It connects in the background, since that may block, and holds work until then.
+//! * It connects in the background, since that may block, and holds work until it has heard that
+//!   the peer is ready, too.
 //! * Its fence moves it to error and waits until a marker behind all work has come back from each
 //!   queue: the device handles a queue in order, so nothing that was under way is left.
 //! * It never comes back from error: who wants to go on makes a new one.
@@ -15,7 +16,7 @@
 //! acknowledged at once: destroying a queue pair waits for that.
 //!
 //! Read in this order: [`discover`], [`context`], [`device`], [`endpoint`], [`connect`],
-//! [`queue_pair`].
+//! [`queue_pair`], [`greeting`].
 
 mod address;
 mod chain;
@@ -25,6 +26,7 @@ mod device;
 mod discover;
 mod endpoint;
 mod gid;
+mod greeting;
 mod helpers;
 mod library;
 mod queue_pair;

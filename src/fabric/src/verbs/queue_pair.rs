@@ -1,7 +1,9 @@
 //! A queue pair as its owner sees it: what is outstanding, what waits for the connection, and the
 //! fence (PROTOCOL R36, R38).
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use super::address::Address;
 use super::chain::Chain;
 use super::connect;
 use super::endpoint::{Endpoint, Stage};
+use super::greeting::{self, Due, Greeting, KNOCKS_MAX};
 use super::status;
 use crate::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, QueuePairConfig,
@@ -23,6 +26,15 @@ const POLL_MAX: usize = 32;
 const RECEIVE: u64 = 1 << 63;
 /// Id of the last receive of a queue pair, which shows that its receive queue is empty.
 const RECEIVE_MARKER: u64 = u64::MAX;
+/// Id of the first receive, which takes the peer's greeting.
+const RECEIVE_GREETING: u64 = RECEIVE | 1;
+/// Ids of this end's greeting and of what is sent behind it.
+const GREETING: u64 = 1 << 62;
+const KNOCK: u64 = GREETING | 1;
+/// Places in the send queue beyond the owner's: marker, greeting and knocks.
+pub(super) const SPARE_SENDS: u32 = 2 + KNOCKS_MAX;
+/// Places in the receive queue beyond the owner's: marker and greeting.
+pub(super) const SPARE_RECEIVES: u32 = 2;
 /// How long a device may be silent while it drains, before it is told again.
 const DRAIN_NUDGE: Duration = Duration::from_millis(1);
 /// A device that has not flushed a queue pair by then is taken for hung.
@@ -61,6 +73,9 @@ pub(super) struct VerbsQueuePair {
     /// Completions that are known, but not polled yet; older than those that the device holds.
     known: VecDeque<Completion>,
     in_error: bool,
+    /// Somebody has asked for the address.
+    is_told: Cell<bool>,
+    greeting: Greeting,
     fence: Fence,
 }
 
@@ -73,22 +88,34 @@ struct Fence {
 }
 
 impl VerbsQueuePair {
-    pub(super) fn new(endpoint: Arc<Endpoint>, config: QueuePairConfig) -> Self {
-        let depth = config.send_depth as usize + 1;
-        Self {
-            endpoint,
+    /// # Errors
+    /// The device takes no receive.
+    pub(super) fn new(
+        endpoint: Arc<Endpoint>,
+        config: QueuePairConfig,
+    ) -> Result<Self, DeviceError> {
+        let made = Self {
             config,
             chain: Chain::default(),
             entries: vec![sys::ibv_wc::default(); POLL_MAX].into(),
-            outstanding: VecDeque::with_capacity(depth),
+            outstanding: VecDeque::with_capacity(config.send_depth as usize + 1),
             next: 0,
             unreported: 0,
             held: VecDeque::new(),
             receives: 0,
             known: VecDeque::new(),
             in_error: false,
+            is_told: Cell::new(false),
+            greeting: Greeting::default(),
             fence: Fence::default(),
-        }
+            endpoint,
+        };
+        made.post_receive(RECEIVE_GREETING).map_err(|error| {
+            made.endpoint
+                .port
+                .error(&format!("no receive posted: {error}"))
+        })?;
+        Ok(made)
     }
 
     fn is_sound(&self, work: &SendWork) -> bool {
@@ -105,23 +132,43 @@ impl VerbsQueuePair {
         (self.config.send_depth as usize).saturating_sub(taken)
     }
 
-    /// Looks at the connection, if anything waits for it.
+    /// Looks at the connection until it stands and nothing waits for it.
     fn progress(&mut self) {
-        if self.held.is_empty() {
+        if self.greeting.is_over() && self.held.is_empty() {
             return;
         }
         match self.endpoint.stage() {
-            Stage::Ready => self.push_held(),
-            Stage::Failed => self.lose(),
-            Stage::New | Stage::Connecting => {}
+            Stage::Ready => self.greet(),
+            Stage::Failed if !self.held.is_empty() => return self.lose(Status::RetryExceeded),
+            Stage::New | Stage::Connecting | Stage::Failed => return,
+        }
+        if self.greeting.has_come && !self.held.is_empty() {
+            self.push_held();
         }
     }
 
-    /// The connection cannot be made: the oldest work tells, the rest is flushed.
-    fn lose(&mut self) {
+    fn greet(&mut self) {
+        let Some(due) = self.greeting.poll(Instant::now()) else {
+            return;
+        };
+        let id = match due {
+            Due::Greeting => GREETING,
+            Due::Knock => KNOCK,
+        };
+        let work = greeting::work(due);
+        self.chain.add(&self.endpoint, id, &work, work.signaled);
+        // SAFETY: it has no buffer.
+        if let Err((error, _)) = unsafe { self.chain.post(&self.endpoint) } {
+            tracing::warn!("{}: the device takes no greeting: {error}", self.name());
+            self.endpoint.set_stage(Stage::Failed);
+        }
+    }
+
+    /// There is no connection: the oldest work tells, the rest is flushed.
+    fn lose(&mut self, status: Status) {
         if let Some(work) = self.held.pop_front() {
             self.known
-                .push_back(failure(work.id, Opcode::Write, Status::RetryExceeded));
+                .push_back(failure(work.id, Opcode::Write, status));
         }
         self.set_error();
     }
@@ -174,14 +221,28 @@ impl VerbsQueuePair {
             self.next += count as u64;
             taken += count;
             if let Err((error, _)) = result {
-                if error.raw_os_error() != Some(libc::ENOMEM) {
-                    tracing::warn!("{}: the device takes no work: {error}", self.name());
-                    self.in_error = true;
+                if error.raw_os_error() == Some(libc::ENOMEM) {
+                    return taken;
                 }
-                break;
+                tracing::warn!("{}: the device takes no work: {error}", self.name());
+                self.refuse(&works[taken..]);
+                return works.len();
             }
         }
         taken
+    }
+
+    /// The device does not take work that is well formed: the queue pair is useless.
+    fn refuse(&mut self, works: &[SendWork]) {
+        self.set_error();
+        for (index, work) in works.iter().enumerate() {
+            let status = match index {
+                0 => Status::LocalQueuePair,
+                _ => Status::Flushed,
+            };
+            let completion = failure(work.id, Opcode::Write, status);
+            self.known.push_back(completion);
+        }
     }
 
     fn name(&self) -> &str {
@@ -212,11 +273,11 @@ impl VerbsQueuePair {
             0 => status::of(code),
             _ => status::of_receive(code),
         };
-        self.in_error |= status != Status::Success;
-        if id == RECEIVE_MARKER {
-            self.fence.receives_are_drained = true;
+        if matches!(id, RECEIVE_MARKER | RECEIVE_GREETING | GREETING | KNOCK) {
+            self.read_own(id, status);
             return None;
         }
+        self.in_error |= status != Status::Success;
         if id & RECEIVE != 0 {
             self.receives = self.receives.saturating_sub(1);
             return Some(Completion {
@@ -236,6 +297,19 @@ impl VerbsQueuePair {
         }
     }
 
+    /// Takes note of a completion that the owner knows nothing of.
+    fn read_own(&mut self, id: u64, status: Status) {
+        let is_good = status == Status::Success;
+        match id {
+            RECEIVE_MARKER => self.fence.receives_are_drained = true,
+            RECEIVE_GREETING if is_good => self.greeting.come(Instant::now()),
+            GREETING if is_good => self.greeting.is_acknowledged = true,
+            // The first work that is posted will say so.
+            GREETING if !self.in_error => self.endpoint.set_stage(Stage::Failed),
+            _ => {}
+        }
+    }
+
     /// Work `number` is done, and all before it.
     fn retire(&mut self, number: u64) -> Option<Sent> {
         let first = self.next - self.outstanding.len() as u64;
@@ -250,7 +324,7 @@ impl VerbsQueuePair {
     /// come back from each.
     fn drain(&mut self) {
         let has_send_marker = self.post_send_marker();
-        let has_receive_marker = self.post_receive_marker();
+        let has_receive_marker = self.post_receive(RECEIVE_MARKER).is_ok();
         let start = Instant::now();
         let mut is_nudged = false;
         loop {
@@ -285,18 +359,7 @@ impl VerbsQueuePair {
     }
 
     fn post_send_marker(&mut self) -> bool {
-        let work = SendWork {
-            id: 0,
-            source: WriteSource::Registered {
-                address: 0,
-                len: 0,
-                lkey: 0,
-            },
-            remote_address: 0,
-            rkey: 0,
-            immediate: None,
-            signaled: true,
-        };
+        let work = greeting::work(Due::Knock);
         self.chain.add(&self.endpoint, self.next, &work, true);
         // SAFETY: it has no buffer.
         let is_posted = unsafe { self.chain.post(&self.endpoint) }.is_ok();
@@ -308,13 +371,13 @@ impl VerbsQueuePair {
         is_posted
     }
 
-    fn post_receive_marker(&mut self) -> bool {
-        let mut marker = sys::ibv_recv_wr {
-            wr_id: RECEIVE_MARKER,
+    fn post_receive(&self, id: u64) -> io::Result<()> {
+        let mut receive = sys::ibv_recv_wr {
+            wr_id: id,
             ..Default::default()
         };
         // SAFETY: this is the owner; a receive without buffer.
-        unsafe { self.endpoint.post_receive(&mut marker) }.is_ok()
+        unsafe { self.endpoint.post_receive(&mut receive) }
     }
 }
 
@@ -329,6 +392,7 @@ fn failure(id: u64, opcode: Opcode, status: Status) -> Completion {
 
 impl QueuePair for VerbsQueuePair {
     fn address(&self) -> QueuePairAddress {
+        self.is_told.set(true);
         self.endpoint.address.encode()
     }
 
@@ -349,11 +413,13 @@ impl QueuePair for VerbsQueuePair {
         if self.endpoint.stage() != Stage::New {
             return Err(port.error("this queue pair is connected already"));
         }
+        self.greeting.goes_first = self.is_told.get();
         connect::start(&self.endpoint, remote)
     }
 
     unsafe fn post_send(&mut self, chain: &[SendWork]) -> Result<usize, PostError> {
-        if self.in_error || self.endpoint.has_failed() {
+        // What only an event has told is left to the device, whose flush then says so here.
+        if self.in_error {
             return Err(PostError::InError);
         }
         let sound = chain.iter().take_while(|work| self.is_sound(work)).count();
@@ -362,20 +428,16 @@ impl QueuePair for VerbsQueuePair {
         }
         self.progress();
         let chain = &chain[..sound.min(self.room())];
-        if !self.held.is_empty() || self.endpoint.stage() != Stage::Ready {
+        if !self.greeting.has_come || !self.held.is_empty() {
             self.held.extend(chain);
             return Ok(chain.len());
         }
         // SAFETY: the caller's promise.
-        let taken = unsafe { self.push(chain) };
-        if taken == 0 && self.in_error {
-            return Err(PostError::InError);
-        }
-        Ok(taken)
+        Ok(unsafe { self.push(chain) })
     }
 
     fn post_receives(&mut self, count: u32) -> Result<(), PostError> {
-        if self.in_error || self.endpoint.has_failed() {
+        if self.in_error {
             return Err(PostError::InError);
         }
         if count > self.config.receive_depth - self.receives {
@@ -403,6 +465,10 @@ impl QueuePair for VerbsQueuePair {
         }
         if self.known.len() < completions.len() {
             self.take_from_device(completions.len() - self.known.len());
+        }
+        if self.in_error && !self.held.is_empty() {
+            // The queue pair has failed before the connection stood.
+            self.lose(Status::Flushed);
         }
         let count = self.known.len().min(completions.len());
         for (place, completion) in completions.iter_mut().zip(self.known.drain(..count)) {

@@ -1,10 +1,10 @@
-//! Cut wires, lost addresses, peers that are not there.
+//! Queue pairs between two hosts: late peers, cut wires, lost addresses, peers that are not there.
 
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use r2ccl_fabric::verbs::VerbsDevice;
+use r2ccl_fabric::verbs::{VerbsConfig, VerbsDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, Opcode, PortState, QueuePair, QueuePairAddress,
     QueuePairConfig, SendWork, Status, WriteSource,
@@ -89,15 +89,40 @@ fn pair(one: &VerbsDevice, other: &VerbsDevice) -> Pair {
 }
 
 /// An empty write from one to the other, and how it ends.
-fn try_out(pair: &mut Pair, id: u64) -> Status {
-    post(pair.0.as_mut(), empty_write(id, None));
-    completions(pair.0.as_mut(), 1)[0].2
+fn try_out((a, b): &mut Pair) -> Status {
+    post(a.as_mut(), empty_write(1, None));
+    let mut entry = [Completion::EMPTY];
+    wait("a write", || {
+        b.poll(&mut [Completion::EMPTY; 4]);
+        a.poll(&mut entry) == 1
+    });
+    entry[0].status
 }
 
 /// New queue pairs until one works: a port that is up again may still lose packets for a moment.
 fn await_a_working_pair(one: &Arc<VerbsDevice>, other: &Arc<VerbsDevice>) {
-    let works = || try_out(&mut pair(one, other), 1) == Status::Success;
+    let works = || try_out(&mut pair(one, other)) == Status::Success;
     wait("a queue pair that works", works);
+}
+
+/// Work that nobody wants to hear of does not fill the send queue for good.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn unsignaled_work_alone_makes_room_for_more() {
+    let (one, other) = (open("rxe_a0", &config()), open("rxe_b0", &config()));
+    let (mut a, mut b) = pair(&one, &other);
+    let silent = SendWork {
+        signaled: false,
+        ..empty_write(1, None)
+    };
+    let mut taken = 0;
+    wait("200 writes", || {
+        b.poll(&mut [Completion::EMPTY; 4]);
+        assert_eq!(a.poll(&mut [Completion::EMPTY; 4]), 0);
+        // SAFETY: the work has no buffer.
+        taken += unsafe { a.post_send(&[silent; 8]) }.expect("posted");
+        taken >= 200
+    });
 }
 
 /// PROTOCOL R38. When `set_error` has returned, the device is done with the queue pair: every
@@ -107,9 +132,9 @@ fn await_a_working_pair(one: &Arc<VerbsDevice>, other: &Arc<VerbsDevice>) {
 fn set_error_returns_when_all_is_flushed() {
     let (one, other) = (open("rxe_a0", &config()), open("rxe_b0", &config()));
     for _ in 0..20 {
-        let (mut a, mut b) = pair(&one, &other);
-        assert_eq!(try_out(&mut (a, b), 1), Status::Success);
-        (a, b) = pair(&one, &other);
+        let mut pair = pair(&one, &other);
+        assert_eq!(try_out(&mut pair), Status::Success);
+        let (mut a, b) = pair;
         a.post_receives(5).expect("receives");
         for id in 1..=20 {
             // Nothing takes them at the target.
@@ -123,7 +148,7 @@ fn set_error_returns_when_all_is_flushed() {
                 .iter()
                 .all(|entry| entry.status == Status::Flushed)
         );
-        b.set_error();
+        drop(b);
     }
 }
 
@@ -132,7 +157,7 @@ fn set_error_returns_when_all_is_flushed() {
 fn a_silent_cut_ends_the_work_and_new_queue_pairs_work_after_it() {
     let (one, other) = (open("rxe_a1", &config()), open("rxe_b1", &config()));
     let mut cut = pair(&one, &other);
-    assert_eq!(try_out(&mut cut, 1), Status::Success);
+    assert_eq!(try_out(&mut cut), Status::Success);
     let healed = Healed("b1");
     lab("lab-cut b1 deaf");
     for id in 2..=4 {
@@ -191,7 +216,7 @@ fn an_address_is_found_where_it_has_moved() {
     });
     a.connect(&b.address()).expect("connects");
     b.connect(&a.address()).expect("connects");
-    let result = try_out(&mut (a, b), 1);
+    let result = try_out(&mut (a, b));
     lab("ip address del 10.10.1.99/32 dev a1");
     lab("lab-heal a1");
     assert_eq!(result, Status::Success);
@@ -245,4 +270,67 @@ fn addresses_of_other_kinds_are_refused() {
     a.connect(&own).expect("to itself");
     let error = a.connect(&own).expect_err("twice").to_string();
     assert!(error.contains("connected already"), "{error}");
+}
+
+/// The end that has connected first waits for its peer as long as that takes: much longer than all
+/// retries, in the order in which the plugin connects.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn work_waits_for_a_peer_that_connects_late() {
+    let (one, other) = (open("rxe_a0", &config()), open("rxe_b0", &config()));
+    let mut a = one.create_queue_pair(DEPTHS).expect("a queue pair");
+    let mut b = other.create_queue_pair(DEPTHS).expect("a queue pair");
+    b.connect(&a.address()).expect("connects");
+    post(b.as_mut(), empty_write(1, None));
+    // Half a second is when retries end.
+    let late = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < late {
+        assert_eq!(b.poll(&mut [Completion::EMPTY; 4]), 0);
+        std::thread::yield_now();
+    }
+    a.connect(&b.address()).expect("connects");
+    let mut done = Vec::new();
+    wait("the write", || {
+        a.poll(&mut [Completion::EMPTY; 4]);
+        let mut entry = [Completion::EMPTY];
+        let count = b.poll(&mut entry);
+        done.extend(entry.iter().take(count).map(|entry| entry.status));
+        !done.is_empty()
+    });
+    assert_eq!(done, [Status::Success]);
+}
+
+/// What is sent before the peer is ready is lost. Without timers, only what is sent behind it can
+/// have it sent again.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn an_early_greeting_is_sent_again() {
+    let config = VerbsConfig {
+        timeout: 0,
+        ..config()
+    };
+    let (one, other) = (open("rxe_a0", &config), open("rxe_b0", &config));
+    let mut a = one.create_queue_pair(DEPTHS).expect("a queue pair");
+    let mut b = other.create_queue_pair(DEPTHS).expect("a queue pair");
+    let (of_a, of_b) = (a.address(), b.address());
+    let before = sent("rxe_a0");
+    a.connect(&of_b).expect("connects");
+    wait("a greeting that is lost", || {
+        a.poll(&mut [Completion::EMPTY; 4]);
+        sent("rxe_a0") > before
+    });
+    b.connect(&of_a).expect("connects");
+    // Only one end has work: the other's greeting is all that lets it go.
+    post(b.as_mut(), empty_write(1, None));
+    wait("the write", || {
+        assert_eq!(a.poll(&mut [Completion::EMPTY; 4]), 0);
+        b.poll(&mut [Completion::EMPTY; 4]) == 1
+    });
+}
+
+/// Packets that a device has sent since it was made.
+fn sent(device: &str) -> u64 {
+    let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
+    let text = std::fs::read_to_string(file).expect("a counter");
+    text.trim().parse().expect("a number")
 }
