@@ -288,7 +288,9 @@ fn work_waits_for_a_peer_that_connects_late() {
         assert_eq!(b.poll(&mut [Completion::EMPTY; 4]), 0);
         std::thread::yield_now();
     }
+    assert!(!a.has_backlog(), "nothing to do yet");
     a.connect(&b.address()).expect("connects");
+    assert!(a.has_backlog(), "somebody must poll, or the peer waits");
     let mut done = Vec::new();
     wait("the write", || {
         a.poll(&mut [Completion::EMPTY; 4]);
@@ -298,6 +300,11 @@ fn work_waits_for_a_peer_that_connects_late() {
         !done.is_empty()
     });
     assert_eq!(done, [Status::Success]);
+    wait("an end of it", || {
+        b.poll(&mut [Completion::EMPTY; 4]);
+        a.poll(&mut [Completion::EMPTY; 4]);
+        !a.has_backlog() && !b.has_backlog()
+    });
 }
 
 /// What is sent before the peer is ready is lost. Without timers, only what is sent behind it can

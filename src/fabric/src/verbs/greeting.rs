@@ -47,6 +47,11 @@ impl Greeting {
         self.has_come && self.is_acknowledged
     }
 
+    /// Whether the peer may wait for what only calls of this end send.
+    pub(super) fn needs_polls(&self) -> bool {
+        self.goes_first && !self.is_acknowledged
+    }
+
     /// What the end should send at `now`, being connected; taken for sent.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Due> {
         if !self.is_sent {

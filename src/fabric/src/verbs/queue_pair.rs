@@ -174,17 +174,11 @@ impl VerbsQueuePair {
     }
 
     fn push_held(&mut self) {
-        let held = std::mem::take(&mut self.held);
-        let (older, newer) = held.as_slices();
-        let mut taken = 0;
-        for part in [older, newer] {
-            if taken == 0 || taken == older.len() {
-                // SAFETY: who posted the work has promised for it until it is done.
-                taken += unsafe { self.push(part) };
-            }
-        }
+        let mut held = std::mem::take(&mut self.held);
+        // SAFETY: who posted the work has promised for it until it is done.
+        let taken = unsafe { self.push(held.make_contiguous()) };
+        held.drain(..taken);
         self.held = held;
-        self.held.drain(..taken);
     }
 
     /// Gives work to the device, and returns how much of it the device took.
@@ -222,6 +216,8 @@ impl VerbsQueuePair {
             taken += count;
             if let Err((error, _)) = result {
                 if error.raw_os_error() == Some(libc::ENOMEM) {
+                    // Whatever comes next is reported, since the one that was due may be left out.
+                    self.unreported = self.config.send_depth;
                     return taken;
                 }
                 tracing::warn!("{}: the device takes no work: {error}", self.name());
@@ -510,7 +506,11 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn has_backlog(&self) -> bool {
-        !self.in_error && !self.held.is_empty()
+        let is_greeting = || {
+            let stage = self.endpoint.stage();
+            self.greeting.needs_polls() && matches!(stage, Stage::Connecting | Stage::Ready)
+        };
+        !self.in_error && (!self.held.is_empty() || is_greeting())
     }
 }
 
