@@ -44,8 +44,7 @@ fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), DeviceError> {
         endpoint.port.error(&format!(
             "no connection from {} to {}: {error}; see that both ports are up, that this host has \
              a route to that address through the device, and that no firewall drops UDP port 4791",
-            endpoint.own_gid(),
-            remote.gid
+            endpoint.address.gid, remote.gid
         ))
     };
     let mut tries = RESOLVE_TRIES;
@@ -113,7 +112,7 @@ fn ready_to_receive(
     if is_routed {
         way.is_global = 1;
         way.grh.dgid.raw = remote.gid.0;
-        way.grh.sgid_index = endpoint.gid_index()?;
+        way.grh.sgid_index = endpoint.port.find_gid(own.gid)?;
         way.grh.hop_limit = HOPS_MAX;
         way.grh.traffic_class = config.traffic_class;
     }

@@ -12,7 +12,6 @@ use sys::ibv_qp_attr_mask as mask;
 
 use super::address::Address;
 use super::device::Port;
-use super::gid::Gid;
 use super::library::check;
 use super::queue_pair::{SPARE_RECEIVES, SPARE_SENDS};
 use crate::{DeviceError, QueuePairConfig, WriteSource};
@@ -352,16 +351,4 @@ unsafe extern "C" fn refuse_post<W>(
 
 unsafe extern "C" fn refuse_poll(_: *mut sys::ibv_cq, _: c_int, _: *mut sys::ibv_wc) -> c_int {
     -1
-}
-
-impl Endpoint {
-    /// The GID's index now: it may have moved since the address was made.
-    pub(super) fn gid_index(&self) -> Result<u8, DeviceError> {
-        self.port.find_gid(self.address.gid)
-    }
-
-    /// For messages.
-    pub(super) fn own_gid(&self) -> Gid {
-        self.address.gid
-    }
 }
