@@ -9,10 +9,11 @@ usage() {
     cat <<'TEXT'
 usage: scripts/setup.sh [--dev] [--quiet]
 
-Installs a C compiler and a Rust toolchain, unless they are there. A cargo that is new enough is
-taken as it is; else the newest one that the distribution packages is installed.
+Installs a C compiler, a Rust toolchain and what translates the headers of libibverbs (cmake,
+libclang and a few libraries), unless they are there. A cargo that is new enough is taken as it is;
+else the newest one that the distribution packages is installed.
 
-  --dev     also what scripts/test.sh needs: rustfmt, clippy, nm, ip, libclang (checks of generated code)
+  --dev     also what scripts/test.sh needs: rustfmt, clippy, nm, ip
   --quiet   say nothing when nothing is missing
 TEXT
 }
@@ -43,14 +44,27 @@ have_clang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' >/dev/null
 }
 
+# The crate ibverbs-sys configures rdma-core to read its headers; nothing of it ends in our products.
+find_missing_for_headers() {
+    local program
+    for program in cmake make python3; do
+        command -v "$program" >/dev/null || missing+=("$program")
+    done
+    command -v pkg-config >/dev/null || missing+=(pkg-config)
+    [ -e /usr/include/infiniband/verbs.h ] || missing+=(libibverbs-dev)
+    pkg-config --exists libnl-3.0 2>/dev/null || missing+=(libnl-3-dev)
+    pkg-config --exists libnl-route-3.0 2>/dev/null || missing+=(libnl-route-3-dev)
+    have_clang || missing+=(libclang-dev)
+}
+
 find_missing() {
     printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1 || missing+=(gcc libc6-dev)
     [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -d /etc/pki ] || missing+=(ca-certificates)
+    find_missing_for_headers
     use_toolchain || want_rust=1
     [ "$dev" = 1 ] || return 0
     command -v nm >/dev/null || missing+=(binutils)
     command -v ip >/dev/null || missing+=(iproute2)
-    have_clang || missing+=(libclang-dev)
     if [ "$want_rust" = 1 ]; then
         want_lint=1
     else

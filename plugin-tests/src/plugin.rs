@@ -14,7 +14,16 @@ use r2ccl_abi::{
 /// The library to test: what `R2CCL_PLUGIN` names, else the newest `libr2ccl.so` of the target
 /// folder that this test was built into. Panics, naming the remedy, if there is none.
 pub fn path() -> PathBuf {
-    if let Some(path) = std::env::var_os("R2CCL_PLUGIN") {
+    product("R2CCL_PLUGIN", "libr2ccl.so")
+}
+
+/// The command to test, found as [`path`]: what `R2CCL_COMMAND` names, else the newest `r2ccl`.
+pub fn command() -> PathBuf {
+    product("R2CCL_COMMAND", "r2ccl")
+}
+
+fn product(variable: &str, file: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
     let test = std::env::current_exe().expect("a test knows its own path");
@@ -24,14 +33,14 @@ pub fn path() -> PathBuf {
         .nth(3)
         .expect("a test lies in the target folder");
     ["debug", "release"]
-        .map(|profile| target.join(profile).join("libr2ccl.so"))
+        .map(|profile| target.join(profile).join(file))
         .into_iter()
         .filter_map(|path| Some((modified(&path)?, path)))
         .max()
         .map(|(_, path)| path)
         .unwrap_or_else(|| {
             panic!(
-                "no libr2ccl.so below {}: run scripts/build.sh first",
+                "no {file} below {}: run scripts/build.sh first",
                 target.display()
             )
         })

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use r2ccl_plugin_tests::command::{bench, command_path, result};
+use r2ccl_plugin_tests::command::{bench, result};
 use r2ccl_plugin_tests::plugin;
 use serde_json::Value;
 
@@ -254,7 +254,7 @@ fn a_comparison_with_itself_reaches_no_bar_above_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = faulty(folder.path());
     let compare = |bar: &str| {
-        Command::new(command_path())
+        Command::new(plugin::command())
             .args([
                 "bench",
                 "--json",
@@ -297,7 +297,7 @@ fn a_comparison_with_itself_reaches_no_bar_above_one() {
 
 #[test]
 fn mistakes_in_the_command_are_named_with_a_remedy() {
-    let output = Command::new(command_path())
+    let output = Command::new(plugin::command())
         .args(["run", "--plugin", "/nonexistent/plugin.so", "--", "true"])
         .output()
         .expect("the command starts");
@@ -309,7 +309,7 @@ fn mistakes_in_the_command_are_named_with_a_remedy() {
 
 #[test]
 fn run_sets_what_nccl_needs() {
-    let output = Command::new(command_path())
+    let output = Command::new(plugin::command())
         .arg("run")
         .arg("--plugin")
         .arg(plugin::path())

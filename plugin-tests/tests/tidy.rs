@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const TEST_FUNCTION_LINES: usize = 120;
 
 /// Where `unsafe` may stand in the product, and why.
-const UNSAFE: [(&str, &str); 9] = [
+const UNSAFE: [(&str, &str); 10] = [
     ("src/abi/", "declarations of the C ABI and their layout"),
     ("src/plugin/", "the C boundary: pointers that NCCL gives us"),
     (
@@ -23,6 +23,10 @@ const UNSAFE: [(&str, &str); 9] = [
     (
         "src/fabric/src/soft/",
         "copies between sockets and registered memory",
+    ),
+    (
+        "src/fabric/src/verbs/",
+        "libibverbs, which is C, and the rings of its queue pairs",
     ),
     (
         "src/runtime/",
@@ -42,18 +46,22 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 ];
 
 /// Where threads may be started, and why.
-const THREADS: [(&str, &str); 4] = [
+const THREADS: [(&str, &str); 5] = [
     (
         "src/fabric/src/soft/",
         "I/O threads of bulk lanes, link watcher",
+    ),
+    (
+        "src/fabric/src/helpers.rs",
+        "makes and connects queue pairs, which may block",
     ),
     (
         "src/runtime/control/",
         "the steward: control connections, recovery, unpolled work",
     ),
     (
-        "src/runtime/helper.rs",
-        "calls of devices that may sleep: make and connect queue pairs",
+        "src/fabric/src/verbs/events.rs",
+        "waits for the devices' events",
     ),
     ("src/cli/", "the driver's ranks"),
 ];

@@ -1,9 +1,12 @@
 //! Kinds of values: how each is read, written and described.
 
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use r2ccl_fabric::verbs::AddressRange;
 
 /// How the values of a setting look as text.
 pub trait Kind {
@@ -84,7 +87,11 @@ impl<T: TryFrom<u64> + ToString> Kind for Whole<T> {
     }
 
     fn parse(&self, text: &str) -> Result<T, String> {
-        let number: u64 = text.parse().map_err(|_| "not a whole number".to_owned())?;
+        let number = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        let number = number.map_err(|_| "not a whole number".to_owned())?;
         let fitting = Some(number).filter(|number| self.range.contains(number));
         fitting
             .and_then(|number| T::try_from(number).ok())
@@ -121,6 +128,70 @@ impl<K: Kind> Kind for AutoOr<K> {
         value
             .as_ref()
             .map_or_else(|| "auto".to_owned(), |value| self.0.show(value))
+    }
+}
+
+/// Another kind, or -1 for "as if it were not set", as NCCL has it.
+pub struct OrMinusOne<K>(pub K);
+
+impl<K: Kind> Kind for OrMinusOne<K> {
+    type Value = Option<K::Value>;
+
+    fn type_text(&self) -> String {
+        self.0.type_text()
+    }
+
+    fn range(&self) -> String {
+        format!("-1, {}", self.0.range())
+    }
+
+    fn parse(&self, text: &str) -> Result<Self::Value, String> {
+        match text {
+            "-1" => Ok(None),
+            _ => self.0.parse(text).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value
+            .as_ref()
+            .map_or_else(|| "-1".to_owned(), |value| self.0.show(value))
+    }
+}
+
+/// A range of network addresses.
+pub struct OptionalAddressRange;
+
+impl Kind for OptionalAddressRange {
+    type Value = Option<AddressRange>;
+
+    fn type_text(&self) -> String {
+        "range of addresses".to_owned()
+    }
+
+    fn range(&self) -> String {
+        "ADDRESS/BITS".to_owned()
+    }
+
+    fn parse(&self, text: &str) -> Result<Self::Value, String> {
+        let (address, bits) = text.split_once('/').ok_or("no `/` in it")?;
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{address}` is not an address"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = bits.parse().ok().filter(|bits| *bits <= most);
+        let prefix_bits = prefix_bits.ok_or_else(|| format!("more than {most} bits"))?;
+        Ok(Some(AddressRange {
+            address,
+            prefix_bits,
+        }))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.map_or_else(
+            || "unset".to_owned(),
+            |range| format!("{}/{}", range.address, range.prefix_bits),
+        )
     }
 }
 

@@ -5,6 +5,7 @@
 //! there. A bad value never stops a job: the default is used and a [`Complaint`] says so.
 
 mod document;
+mod hca_rule;
 mod identity;
 mod interface_rule;
 mod kind;
@@ -15,6 +16,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 pub use document::markdown;
+pub use hca_rule::HcaRule;
 pub use identity::HostIdentity;
 pub use interface_rule::InterfaceRule;
 pub use kind::Kind;

@@ -3,8 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use r2ccl_fabric::verbs::{AddressFamily, AddressRange};
+
+use super::hca_rule::{HcaRule, HcaRules};
 use super::interface_rule::{InterfaceRule, InterfaceRules};
-use super::kind::{AutoOr, Choice, Directory, Kind, OptionalText, Seconds, Whole};
+use super::kind::{
+    AutoOr, Choice, Directory, Kind, OptionalAddressRange, OptionalText, OrMinusOne, Seconds, Whole,
+};
 use super::soft_nics::{SoftNicList, SoftNicRequest};
 use super::{Complaint, Stability};
 
@@ -173,12 +178,19 @@ const SOCKET_FAMILIES: Choice<SocketFamily> = Choice(&[
     (SocketFamily::V6, &["AF_INET6"]),
 ]);
 
+const GID_FAMILIES: Choice<AddressFamily> = Choice(&[
+    (AddressFamily::V4, &["AF_INET"]),
+    (AddressFamily::V6, &["AF_INET6"]),
+]);
+
+const YES_OR_NO: Choice<bool> = Choice(&[(false, &["0"]), (true, &["1"])]);
+
 settings! {
     "R2CCL_FABRIC", fabric: Fabric = Fabric::Auto;
     FABRICS, Stable, Own;
-    "Which kind of NIC carries the data. `auto` takes RDMA devices if the host has any and \
-     software NICs over TCP otherwise. This build has no RDMA devices yet: `auto` takes software \
-     NICs and says so, `verbs` is refused.";
+    "Which kind of NIC carries the data. `verbs` takes RDMA devices through libibverbs, `soft` \
+     software NICs over TCP. `auto` takes RDMA devices if the host has any that work, and else \
+     software NICs, with a warning that says why.";
 
     "R2CCL_SOFT_NICS", soft_nics: Vec<SoftNicRequest> = Vec::new();
     SoftNicList, Stable, Own;
@@ -268,4 +280,56 @@ settings! {
     "NCCL_HOSTID", nccl_host_id: Option<String> = None;
     OptionalText, Nccl, Own;
     "Identity of the host if `R2CCL_HOST_ID` is not set.";
+
+    "NCCL_IB_DISABLE", ib_is_disabled: bool = false;
+    YES_OR_NO, Nccl, Own;
+    "With 1, `R2CCL_FABRIC=auto` takes no RDMA devices.";
+
+    "NCCL_IB_HCA", ib_devices: Option<HcaRule> = None;
+    HcaRules, Nccl, Own;
+    "RDMA devices and ports, in NCCL's syntax: `mlx5` takes devices whose names start so, \
+     `=mlx5_0:1,mlx5_1` exactly these, `^mlx5_3` all but those whose names start so, `^=mlx5_3` \
+     all but exactly this. Without a port all ports of a device are meant. What NCCL reads behind \
+     the port (rail and plane) is accepted and has no effect. Only ports that are up count.";
+
+    "NCCL_IB_GID_INDEX", ib_gid_index: Option<u8> = None;
+    OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;
+    "Index of the GID that an Ethernet port uses. With -1 it is chosen by `NCCL_IB_ADDR_FAMILY`, \
+     `NCCL_IB_ADDR_RANGE` and `NCCL_IB_ROCE_VERSION_NUM`, which is better: an index changes its \
+     meaning when addresses come and go.";
+
+    "NCCL_IB_ROCE_VERSION_NUM", ib_roce_version: u8 = 2;
+    Whole::<u8>::new(1, 2), Nccl, Own;
+    "Version of RoCE whose GID an Ethernet port uses.";
+
+    "NCCL_IB_ADDR_FAMILY", ib_address_family: AddressFamily = AddressFamily::V4;
+    GID_FAMILIES, Nccl, Own;
+    "Family of the address whose GID an Ethernet port uses.";
+
+    "NCCL_IB_ADDR_RANGE", ib_address_range: Option<AddressRange> = None;
+    OptionalAddressRange, Nccl, Own;
+    "Range of the addresses whose GIDs an Ethernet port may use, such as `10.1.0.0/16`; counts if \
+     it is of the family of `NCCL_IB_ADDR_FAMILY`.";
+
+    "NCCL_IB_TC", ib_traffic_class: Option<u8> = None;
+    OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;
+    "Traffic class of RDMA packets; on Ethernet its upper six bits are the DSCP. -1 is 0.";
+
+    "NCCL_IB_SL", ib_service_level: Option<u8> = None;
+    OrMinusOne(Whole::<u8>::new(0, 15)), Nccl, Own;
+    "Service level of RDMA packets; -1 is 0.";
+
+    "NCCL_IB_TIMEOUT", ib_timeout: u8 = 20;
+    Whole::<u8>::new(0, 31), Nccl, Own;
+    "An RDMA packet is sent again when it is not acknowledged within 4.096 us times 2 to the power \
+     of this: 20 is 4.3 s, 18 is 1.1 s, 14 is 67 ms. With 0 it is waited for without end.";
+
+    "NCCL_IB_RETRY_CNT", ib_retry_count: u8 = 7;
+    Whole::<u8>::new(0, 7), Nccl, Own;
+    "How often an RDMA packet is sent again before the path counts as lost. Soft-RoCE takes 7 for \
+     without end.";
+
+    "NCCL_IB_PKEY", ib_pkey_index: u16 = 0;
+    Whole::<u16>::new(0, 65535), Nccl, Own;
+    "Index in the port's table of partitions.";
 }

@@ -76,6 +76,42 @@ fn values_are_read() {
 }
 
 #[test]
+fn values_for_rdma_devices_are_read() {
+    let settings = read(&[
+        ("NCCL_IB_HCA", "=mlx5_0:1"),
+        ("NCCL_IB_GID_INDEX", "3"),
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        ("NCCL_IB_ADDR_RANGE", "fd00::/8"),
+        ("NCCL_IB_TC", "0x6a"),
+        ("NCCL_IB_SL", "-1"),
+    ]);
+    assert_eq!(settings.complaints, []);
+    let allows = |device, port| settings.ib_devices.as_ref().unwrap().allows(device, port);
+    assert!(allows("mlx5_0", 1) && !allows("mlx5_0", 2));
+    assert_eq!(settings.ib_gid_index, Some(3));
+    let range = settings.ib_address_range.unwrap();
+    assert_eq!(
+        (range.address.to_string(), range.prefix_bits),
+        ("fd00::".into(), 8)
+    );
+    assert_eq!(settings.ib_traffic_class, Some(106));
+    assert_eq!(settings.ib_service_level, None);
+    let bad = [
+        ("NCCL_IB_GID_INDEX", "-2"),
+        ("NCCL_IB_GID_INDEX", "256"),
+        ("NCCL_IB_ADDR_RANGE", "10.0.0.0"),
+        ("NCCL_IB_ADDR_RANGE", "10.0.0.0/33"),
+        ("NCCL_IB_ADDR_RANGE", "ten/8"),
+        ("NCCL_IB_RETRY_CNT", "8"),
+        ("NCCL_IB_TC", "0xg"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "3"),
+    ];
+    for pair in bad {
+        assert_eq!(read(&[pair]).complaints.len(), 1, "{pair:?}");
+    }
+}
+
+#[test]
 fn times() {
     let cases = [
         ("60", Some(60_000_000)),

@@ -13,10 +13,9 @@ use r2ccl_core::{
     Action, End, Evidence, FenceOutcome, Generation, Half, Health, PathId, ProtocolError, Routing,
     Time, WorkId,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig};
+use r2ccl_fabric::{Completion, QueuePairConfig, helpers};
 
 use super::error::{Error, Result};
-use super::helper;
 use super::memory::check_spare;
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
@@ -53,13 +52,8 @@ pub trait Role: Half + 'static {
     fn is_posting(&self, path: PathId) -> bool;
 }
 
-/// What a helper has done.
-pub enum Outcome<M> {
-    /// Made this end of a generation, or could not.
-    Made(PathId, Generation, Option<Box<Path<M>>>),
-    /// Connected it, or could not.
-    Connected(Box<Path<M>>, bool),
-}
+/// This end of a generation, as a helper has made it, or could not.
+type Made<M> = (PathId, Generation, Option<Box<Path<M>>>);
 
 /// One end of a connection.
 pub struct Driver<H: Role> {
@@ -71,7 +65,7 @@ pub struct Driver<H: Role> {
     pub paths: Paths<H::Memory>,
     /// What speaks against it.
     pub fate: Fate,
-    outcomes: Arc<Inbox<Outcome<H::Memory>>>,
+    made: Arc<Inbox<Made<H::Memory>>>,
     routing: Routing,
     now: Time,
     look: Time,
@@ -98,7 +92,7 @@ impl<H: Role> Driver<H> {
             end,
             paths,
             fate: Fate::default(),
-            outcomes: Arc::default(),
+            made: Arc::default(),
             routing,
             now: Time::ZERO,
             look: Time::ZERO,
@@ -140,8 +134,8 @@ impl<H: Role> Driver<H> {
                     .handle_evidence(now, id, generation, Evidence::Error);
             }
         }
-        for outcome in self.outcomes.take() {
-            self.take_outcome(outcome);
+        for made in self.made.take() {
+            self.take_made(made);
         }
     }
 
@@ -282,7 +276,7 @@ impl<H: Role> Driver<H> {
                     path,
                     generation,
                     remote,
-                } => self.connect(path, generation, remote),
+                } => self.connect(path, generation, &remote),
                 Action::Destroy { path, up_to } => self.paths.release(path, up_to),
                 Action::Probe {
                     path,
@@ -321,55 +315,39 @@ impl<H: Role> Driver<H> {
         let Some(nic) = self.shared.nics.get(id.index()).cloned() else {
             return self.end.handle_created(self.now, id, generation, None);
         };
-        let (shared, outcomes) = (self.shared.clone(), self.outcomes.clone());
+        let (shared, inbox) = (self.shared.clone(), self.made.clone());
         let job = move || {
             let made = make::<H>(&shared, &nic, (id, generation));
             if let Err(error) = &made {
                 tracing::debug!("{}: path {}: {error}", shared.label, id.index());
             }
-            outcomes.put(Outcome::Made(id, generation, made.ok()));
+            inbox.put((id, generation, made.ok()));
             shared.urge();
         };
-        if helper::run(job).is_err() {
+        if helpers::submit(Box::new(job)).is_err() {
             self.end.handle_created(self.now, id, generation, None);
         }
     }
 
-    fn connect(&mut self, id: PathId, generation: Generation, remote: Endpoint) {
-        let Some(mut path) = self.paths.take(id, generation) else {
-            return self.end.handle_connected(self.now, id, generation, false);
-        };
-        let (shared, outcomes) = (self.shared.clone(), self.outcomes.clone());
-        let job = move || {
-            let connected = path.connect(&remote);
-            if let Err(error) = &connected {
-                tracing::debug!("{}: path {}: {error}", shared.label, id.index());
-            }
-            outcomes.put(Outcome::Connected(path, connected.is_ok()));
-            shared.urge();
-        };
-        if helper::run(job).is_err() {
-            self.end.handle_connected(self.now, id, generation, false);
+    fn connect(&mut self, id: PathId, generation: Generation, remote: &Endpoint) {
+        let path = self.paths.find(id, generation);
+        let connected = path.map(|path| path.connect(remote));
+        if let Some(Err(error)) = &connected {
+            tracing::debug!("{}: path {}: {error}", self.shared.label, id.index());
         }
+        let ok = matches!(connected, Some(Ok(())));
+        self.end.handle_connected(self.now, id, generation, ok);
     }
 
-    fn take_outcome(&mut self, outcome: Outcome<H::Memory>) {
-        let now = self.now;
-        self.is_stirred = true;
-        match outcome {
-            Outcome::Made(id, generation, path) => {
-                let endpoint = path.as_ref().map(|path| path.endpoint());
-                if let Some(path) = path {
-                    self.paths.insert(path);
-                }
-                self.end.handle_created(now, id, generation, endpoint);
-            }
-            Outcome::Connected(path, ok) => {
-                let (id, generation) = (path.id, path.generation);
-                self.paths.insert(path);
-                self.end.handle_connected(now, id, generation, ok);
-            }
+    /// A helper has made this end of a generation, or could not.
+    fn take_made(&mut self, made: Made<H::Memory>) {
+        let (id, generation, path) = made;
+        let endpoint = path.as_ref().map(|path| path.endpoint());
+        if let Some(path) = path {
+            self.paths.insert(path);
         }
+        self.end.handle_created(self.now, id, generation, endpoint);
+        self.is_stirred = true;
     }
 }
 

@@ -168,25 +168,6 @@ fn soft_nic(
     }
 }
 
-/// What an operator must know about the choice of `R2CCL_FABRIC=auto`: that traffic goes over TCP,
-/// and why. Nothing if software NICs were asked for.
-pub fn fabric_notice(settings: &Settings) -> Option<String> {
-    if settings.fabric != crate::config::Fabric::Auto {
-        return None;
-    }
-    let devices = std::fs::read_dir(settings.sysfs.join("class/infiniband"));
-    let remedy = "R2CCL_FABRIC=soft silences this";
-    match devices.map_or(0, Iterator::count) {
-        0 => Some(format!(
-            "no RDMA device found: software NICs over TCP are used; {remedy}"
-        )),
-        found => Some(format!(
-            "{found} RDMA device(s) found, but this build has software NICs only: traffic goes \
-             over TCP; {remedy}"
-        )),
-    }
-}
-
 /// The usable addresses that a rule, or NCCL's automatic order, chooses: one for each interface.
 fn choose<'a>(
     all: &'a [LocalAddress],

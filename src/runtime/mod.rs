@@ -11,7 +11,6 @@ pub mod driver;
 pub mod error;
 pub mod fork;
 pub mod group;
-pub mod helper;
 pub mod interfaces;
 pub mod memory;
 pub mod net;
@@ -79,14 +78,13 @@ impl Runtime {
         RUNTIME.get_or_try_init(|| {
             fork::watch();
             let settings = crate::config::settings();
-            REPORTED.call_once(|| {
-                settings.report_complaints();
-                if let Some(notice) = interfaces::fabric_notice(settings) {
-                    tracing::warn!("{notice}");
-                }
-            });
+            REPORTED.call_once(|| settings.report_complaints());
+            let opened = nic::open_all(settings)?;
+            for note in &opened.notes {
+                tracing::warn!("{note}");
+            }
             Ok(Self {
-                nics: nic::open_all(settings)?,
+                nics: opened.nics,
                 steward: Arc::default(),
                 control: OnceCell::new(),
             })

@@ -3,11 +3,13 @@
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
+use r2ccl_core::limits::{GROUP_MAX, MESSAGE_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use r2ccl_fabric::SharedDevice;
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
+use r2ccl_fabric::verbs::{self, GidPolicy, VerbsConfig};
 
 use super::error::{Error, Result};
-use super::interfaces;
+use super::interfaces::{self, SoftNicSpec};
 use super::memory::{MemoryCache, check_spare};
 use crate::config::{Fabric, Settings};
 
@@ -44,33 +46,103 @@ pub struct Properties {
     pub ptr_support: i32,
 }
 
+/// The NICs of this process, and what an operator should know about the choice.
+pub struct Opened {
+    /// In NCCL's order.
+    pub nics: Vec<Nic>,
+    /// Full sentences.
+    pub notes: Vec<String>,
+}
+
 /// Opens the NICs that the settings ask for.
-pub fn open_all(settings: &Settings) -> Result<Vec<Nic>> {
-    if settings.fabric == Fabric::Verbs {
-        return Err(Error::Usage(
-            "R2CCL_FABRIC=verbs: this version has software NICs only; set R2CCL_FABRIC=soft".into(),
-        ));
-    }
+pub fn open_all(settings: &Settings) -> Result<Opened> {
     check_spare()?;
+    match settings.fabric {
+        Fabric::Soft => open_soft(settings, Vec::new()),
+        Fabric::Verbs => open_verbs(settings),
+        Fabric::Auto => {
+            let reason = match obstacle(settings) {
+                Some(reason) => reason,
+                None => match open_verbs(settings) {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => format!("the RDMA devices of this host cannot be used ({error})"),
+                },
+            };
+            let note = format!(
+                "{reason}: software NICs over TCP are used; R2CCL_FABRIC=soft silences this, \
+                 R2CCL_FABRIC=verbs makes it an error"
+            );
+            open_soft(settings, vec![note])
+        }
+    }
+}
+
+/// Why RDMA devices need not even be looked for.
+fn obstacle(settings: &Settings) -> Option<String> {
+    if settings.ib_is_disabled {
+        return Some("NCCL_IB_DISABLE is set".into());
+    }
+    let devices = std::fs::read_dir(settings.sysfs.join("class/infiniband"));
+    let is_empty = devices.map_or(true, |mut devices| devices.next().is_none());
+    is_empty.then(|| "no RDMA device found".into())
+}
+
+fn open_verbs(settings: &Settings) -> Result<Opened> {
+    let allows = |device: &str, port: u32| {
+        let rule = settings.ib_devices.as_ref();
+        rule.is_none_or(|rule| rule.allows(device, port))
+    };
+    let found = verbs::open_all(&verbs_config(settings), &allows)
+        .map_err(|error| Error::System(error.to_string()))?;
+    if found.devices.is_empty() {
+        return Err(Error::System(found.notes.join("; ")));
+    }
+    let nics = found.devices.into_iter().map(|device| Nic::new(device));
+    Ok(Opened {
+        nics: nics.collect::<Result<_>>()?,
+        notes: found.notes,
+    })
+}
+
+fn verbs_config(settings: &Settings) -> VerbsConfig {
+    VerbsConfig {
+        sysfs: settings.sysfs.clone(),
+        gid: GidPolicy {
+            index: settings.ib_gid_index.map(u32::from),
+            roce_version: settings.ib_roce_version,
+            family: settings.ib_address_family,
+            range: settings.ib_address_range,
+        },
+        traffic_class: settings.ib_traffic_class.unwrap_or(0),
+        service_level: settings.ib_service_level.unwrap_or(0),
+        timeout: settings.ib_timeout,
+        retry_count: settings.ib_retry_count,
+        pkey_index: settings.ib_pkey_index,
+        ..VerbsConfig::default()
+    }
+}
+
+fn open_soft(settings: &Settings, notes: Vec<String>) -> Result<Opened> {
     let host = settings.host_identity();
     let specs = interfaces::soft_nics(settings)?;
-    specs
-        .into_iter()
-        .zip(1..)
-        .map(|(spec, number)| {
-            let device = SoftDevice::open(SoftConfig {
-                // Equal in all processes of a host and different between hosts and NICs: NCCL takes
-                // NICs of equal guid and port for one.
-                guid: host.id.wrapping_add(number),
-                interface: Some(spec.interface),
-                lanes: settings.soft_lanes.map(|lanes| lanes as usize),
-                rate_limit_bytes_per_s: spec.rate_limit_bytes_per_s,
-                ..SoftConfig::new(spec.name, spec.address, spec.speed_mbps)
-            })
-            .map_err(|error| Error::System(error.to_string()))?;
-            Nic::new(device)
+    let open = |(spec, number): (SoftNicSpec, u64)| {
+        let device = SoftDevice::open(SoftConfig {
+            // Equal in all processes of a host and different between hosts and NICs: NCCL takes
+            // NICs of equal guid and port for one.
+            guid: host.id.wrapping_add(number),
+            interface: Some(spec.interface),
+            lanes: settings.soft_lanes.map(|lanes| lanes as usize),
+            rate_limit_bytes_per_s: spec.rate_limit_bytes_per_s,
+            ..SoftConfig::new(spec.name, spec.address, spec.speed_mbps)
         })
-        .collect()
+        .map_err(|error| Error::System(error.to_string()))?;
+        Nic::new(device)
+    };
+    let nics = specs.into_iter().zip(1..).map(open);
+    Ok(Opened {
+        nics: nics.collect::<Result<_>>()?,
+        notes,
+    })
 }
 
 impl Nic {
@@ -83,8 +155,8 @@ impl Nic {
             port: clamp(info.port),
             speed_mbps: clamp(info.speed_mbps),
             max_comms: clamp(info.queue_pairs_max),
-            max_recvs: r2ccl_core::limits::GROUP_MAX as i32,
-            max_p2p_bytes: r2ccl_core::limits::MESSAGE_BYTES_MAX as usize,
+            max_recvs: GROUP_MAX as i32,
+            max_p2p_bytes: message_bytes_max(info.message_bytes_max),
             ptr_support: r2ccl_abi::NCCL_PTR_HOST,
         };
         Ok(Self {
@@ -93,6 +165,13 @@ impl Nic {
             properties,
         })
     }
+}
+
+/// The largest message: as many segments as there may be, of what the device moves at once.
+fn message_bytes_max(device_bytes_max: u64) -> usize {
+    let segment = device_bytes_max.min(u64::from(SEGMENT_BYTES_MAX));
+    let most = segment.saturating_mul(SEGMENTS_MAX as u64);
+    most.min(u64::from(MESSAGE_BYTES_MAX)) as usize
 }
 
 fn clamp(value: u32) -> i32 {
@@ -104,4 +183,46 @@ fn leak(text: &str) -> Result<&'static CStr> {
     let text = CString::new(text)
         .map_err(|_| Error::System(format!("the name {text:?} holds a zero byte")))?;
     Ok(Box::leak(text.into_boxed_c_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(pairs: &[(&str, &str)]) -> Result<Opened> {
+        let sysfs = tempfile::tempdir().expect("a folder");
+        let device = sysfs.path().join("class/infiniband/mlx5_77");
+        std::fs::create_dir_all(device).expect("a folder");
+        let root = sysfs.path().to_str().expect("a path");
+        let common = [("R2CCL_SYSFS", root), ("NCCL_SOCKET_IFNAME", "lo")];
+        open_all(&Settings::from_pairs(common.iter().chain(pairs).copied()))
+    }
+
+    #[test]
+    fn tcp_is_never_taken_in_silence() {
+        let notes = |pairs: &[(&str, &str)]| opened(pairs).expect("software NICs").notes;
+        let none = notes(&[("R2CCL_SYSFS", "/nowhere")]);
+        assert!(none[0].starts_with("no RDMA device found"), "{none:?}");
+        let disabled = notes(&[("NCCL_IB_DISABLE", "1")]);
+        assert!(disabled[0].contains("NCCL_IB_DISABLE"), "{disabled:?}");
+        assert!(notes(&[("R2CCL_FABRIC", "soft")]).is_empty());
+        // No such device is on any host.
+        let unusable = notes(&[("NCCL_IB_HCA", "=mlx5_77")]);
+        assert!(unusable[0].contains("cannot be used"), "{unusable:?}");
+        assert!(unusable[0].contains("R2CCL_FABRIC=verbs"), "{unusable:?}");
+    }
+
+    #[test]
+    fn rdma_that_was_asked_for_is_an_error_if_there_is_none() {
+        let pairs = [("R2CCL_FABRIC", "verbs"), ("NCCL_IB_HCA", "=mlx5_77")];
+        let error = opened(&pairs).err().expect("no such device");
+        assert!(matches!(error, Error::System(_)), "{error}");
+    }
+
+    #[test]
+    fn small_devices_move_small_messages() {
+        assert_eq!(message_bytes_max(8 << 20), 512 << 20);
+        assert_eq!(message_bytes_max(1 << 31), MESSAGE_BYTES_MAX as usize);
+        assert_eq!(message_bytes_max(u64::MAX), MESSAGE_BYTES_MAX as usize);
+    }
 }

@@ -56,7 +56,7 @@ impl<M> Path<M> {
         }
     }
 
-    /// Starts connecting to the other end; may sleep.
+    /// Starts connecting to the other end.
     pub fn connect(&mut self, remote: &Endpoint) -> Result<(), DeviceError> {
         self.peer = Some(PeerMemory {
             address: remote.memory_address,

@@ -34,8 +34,7 @@ impl<M> Paths<M> {
         }
     }
 
-    /// Adds a generation that was made, or comes back from a helper. One that has been released
-    /// meanwhile is not needed any more.
+    /// Adds a generation that was made. One that has been released meanwhile is not needed any more.
     pub fn insert(&mut self, path: Box<Path<M>>) {
         let place = path.id.index();
         if let Some(old) = self.current[place].replace(path) {
@@ -46,12 +45,6 @@ impl<M> Paths<M> {
         if self.current[place].as_deref().is_some_and(is_released) {
             self.retire(place);
         }
-    }
-
-    /// Takes a generation out, for a helper.
-    pub fn take(&mut self, id: PathId, generation: Generation) -> Option<Box<Path<M>>> {
-        let entry = &mut self.current[id.index()];
-        entry.take_if(|path| path.generation == generation)
     }
 
     /// The generation in use.

@@ -6,11 +6,13 @@
 //! connections, the unpleasant ones included, so that a real NIC and a fake one can both keep them;
 //! `conformance` is the list that every device must pass.
 //!
-//! Read in this order: this file, [`work`], [`soft`], [`conformance`].
+//! Read in this order: this file, [`work`], [`soft`], [`verbs`], [`conformance`].
 
 pub mod conformance;
 mod copy;
+pub mod helpers;
 pub mod soft;
+pub mod verbs;
 pub mod work;
 
 use std::sync::Arc;

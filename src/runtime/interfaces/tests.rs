@@ -330,13 +330,3 @@ fn long_lists_are_cut() {
     assert!(list.ends_with(" and 24 more"), "{list}");
     assert!(list.len() < 600);
 }
-
-#[test]
-fn automatic_fabric_says_that_it_is_tcp() {
-    let root = sysfs(&[]);
-    let notice = |pairs| fabric_notice(&settings(root.path(), pairs));
-    assert!(notice(&[]).unwrap().starts_with("no RDMA device found"));
-    assert_eq!(notice(&[("R2CCL_FABRIC", "soft")]), None);
-    std::fs::create_dir_all(root.path().join("class/infiniband/mlx5_0")).unwrap();
-    assert!(notice(&[]).unwrap().starts_with("1 RDMA device(s) found"));
-}

@@ -68,8 +68,8 @@ pub struct BenchArgs {
     /// Longest time without a sign of life before the run is given up
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_seconds)]
     pub timeout: f64,
-    /// Give the hosts another variable; may be repeated
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    /// Give the hosts, or that of this number, another variable; may be repeated
+    #[arg(long = "env", value_name = "[HOST:]NAME=VALUE", value_parser = parse_variable)]
     pub environment: Vec<(String, String)>,
     /// Kill one host (SIGKILL) so many milliseconds after the first message; success is then that
     /// all others get an error from the plugin instead of hanging
@@ -169,9 +169,13 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| match name.split_once(':') {
+        Some((host, name)) => host.parse::<u16>().is_ok() && !name.is_empty(),
+        None => !name.is_empty(),
+    };
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
-        _ => Err("write NAME=VALUE".into()),
+        Some((name, value)) if is_name(name) => Ok((name.to_string(), value.to_string())),
+        _ => Err("write NAME=VALUE or HOST:NAME=VALUE".into()),
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Setup {
     /// Longest time that a step (start, connect, one measurement, close) may go without a sign of
     /// life.
     pub timeout: Duration,
-    /// Variables that the hosts get besides this process's own.
+    /// Variables that the hosts get besides this process's own; a name may say `HOST:` before.
     pub environment: Vec<(String, String)>,
     /// A host to kill, and when, counted from the start of the first measurement.
     pub kill: Option<(usize, Duration)>,
@@ -441,7 +441,12 @@ fn spawn(setup: &Setup, host: usize) -> io::Result<Member> {
         .arg(HOST_COMMAND)
         .env("NCCL_HOSTID", format!("h{host}"))
         .env("R2CCL_HOST_ID", format!("h{host}"))
-        .envs(setup.environment.iter().map(|(name, value)| (name, value)))
+        .envs(
+            setup
+                .environment
+                .iter()
+                .filter_map(|(name, value)| Some((name_on(host, name)?, value))),
+        )
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(output))
         .spawn()?;
@@ -452,6 +457,14 @@ fn spawn(setup: &Setup, host: usize) -> io::Result<Member> {
     })
 }
 
+/// What a variable is called on a host; `None` if it is for another one.
+fn name_on(host: usize, name: &str) -> Option<&str> {
+    match name.split_once(':') {
+        Some((number, name)) => (number.parse() == Ok(host)).then_some(name),
+        None => Some(name),
+    }
+}
+
 /// A number that no other run on this machine has: NCCL's `commId`.
 fn run_id() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -459,4 +472,16 @@ fn run_id() -> u64 {
         u64::from(time.subsec_nanos()) + (time.as_secs() << 30)
     });
     nanoseconds ^ (u64::from(std::process::id()) << 40)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_reach_the_hosts_that_they_are_for() {
+        assert_eq!(name_on(3, "NAME"), Some("NAME"));
+        assert_eq!(name_on(3, "3:NAME"), Some("NAME"));
+        assert_eq!(name_on(3, "2:NAME"), None);
+    }
 }

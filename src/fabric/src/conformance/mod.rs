@@ -10,12 +10,17 @@ mod transfer;
 
 use std::time::Duration;
 
-use crate::SharedDevice;
+use crate::{SharedDevice, Status};
 
 /// What a device kind brings to the list.
 pub trait Fixture {
     /// Two devices whose queue pairs can reach each other; may be the same ones at each call.
     fn devices(&self) -> (SharedDevice, SharedDevice);
+
+    /// How the device ends work whose local key or bounds are wrong.
+    fn local_fault(&self) -> Status {
+        Status::LocalProtection
+    }
 
     /// How long a condition may take to come true.
     fn patience(&self) -> Duration {
@@ -43,6 +48,7 @@ pub const BEHAVIOURS: &[Behaviour] = behaviours![
     transfer::immediates_keep_their_order,
     transfer::empty_writes_need_no_key,
     transfer::inline_writes_copy_at_once,
+    transfer::inline_writes_do_not_share_their_bytes,
     transfer::unsignaled_success_is_silent,
     transfer::signaled_completions_keep_their_order,
     transfer::a_completion_covers_all_earlier_data,

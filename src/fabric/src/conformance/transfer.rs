@@ -164,6 +164,24 @@ pub(super) fn inline_writes_copy_at_once(fixture: &dyn Fixture) {
     }
 }
 
+/// Inline writes that are under way at the same time have bytes of their own.
+pub(super) fn inline_writes_do_not_share_their_bytes(fixture: &dyn Fixture) {
+    let (mut a, mut b) = pair(fixture, 4096);
+    for round in 0..10 {
+        let before = a.sent().len();
+        let bytes = |index: usize| [(round * 32 + index) as u8; 8];
+        for index in 0..32 {
+            a.post(inline(&b, index * 8, &bytes(index)));
+        }
+        drive(fixture, &mut a, &mut b, "all of them", |a, _| {
+            a.sent().len() == before + 32
+        });
+        for index in 0..32 {
+            assert_eq!(b.memory.read(index * 8, 8), bytes(index), "{round} {index}");
+        }
+    }
+}
+
 /// Unsignalled work yields nothing on success and is done when later work is.
 pub(super) fn unsignaled_success_is_silent(fixture: &dyn Fixture) {
     let (mut a, mut b) = pair(fixture, 4096);

@@ -1,0 +1,180 @@
+//! The plugin between two hosts on Soft-RoCE, under the load of `r2ccl bench`, every byte checked;
+//! and what it says where the devices cannot be used.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use r2ccl_plugin_tests::plugin;
+
+use super::queue_pairs::{Healed, lab};
+
+/// Each host has the NICs of its own name.
+const HOSTS: &str = "--env 0:NCCL_IB_HCA=rxe_a --env 1:NCCL_IB_HCA=rxe_b";
+
+/// `r2ccl bench` with a prefix, such as a command that takes rights away.
+fn bench(prefix: &str, arguments: &str) -> Command {
+    let program = plugin::command();
+    let mut words: Vec<_> = prefix.split_whitespace().map(Into::into).collect();
+    words.push(program.into_os_string());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args(["bench", "--timeout", "30", "--plugin"])
+        .arg(plugin::path())
+        .args(arguments.split_whitespace())
+        .env("R2CCL_FABRIC", "verbs")
+        .env("NCCL_SOCKET_IFNAME", "lo")
+        .env("NCCL_IB_TIMEOUT", "14")
+        .env("NCCL_IB_RETRY_CNT", "6")
+        .stdin(Stdio::null());
+    command
+}
+
+fn text(output: &Output) -> String {
+    let bytes = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A run that must succeed; what it has printed.
+fn good(arguments: &str) -> String {
+    let output = bench("", arguments).output().expect("the command starts");
+    let text = text(&output);
+    assert!(
+        output.status.success(),
+        "{arguments}: {}\n{text}",
+        output.status
+    );
+    text
+}
+
+/// A run that must fail, with all of these words.
+fn bad(prefix: &str, arguments: &str, words: &[&str]) {
+    let output = bench(prefix, arguments)
+        .output()
+        .expect("the command starts");
+    let text = text(&output);
+    assert!(!output.status.success(), "{arguments}: {text}");
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in:\n{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel lab"]
+fn every_pattern_moves_checked_data() {
+    for (pattern, sizes) in [
+        ("pingpong", "0,1,8,127,4K,64K+1,1M"),
+        ("stream", "0,1,4K,64K+1,4M"),
+        ("alltoall", "1,64K+1,1M"),
+        ("grouped", "8,64K,1M"),
+        ("allreduce", "1M,4M"),
+    ] {
+        let arguments = format!(
+            "{HOSTS} --pattern {pattern} --channels 2 --check --iterations 20 --sizes {sizes}"
+        );
+        let text = good(&arguments);
+        assert!(text.contains("rxe_a0") && text.contains("rxe_a1"), "{text}");
+        assert!(!text.contains("soft0"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel lab"]
+fn connections_come_and_go_with_requests_open() {
+    good(&format!(
+        "{HOSTS} --pattern abort --iterations 20 --sizes 64K"
+    ));
+}
+
+#[test]
+#[ignore = "needs the kernel lab"]
+fn a_peer_that_is_killed_is_an_error_and_no_hang() {
+    good(&format!(
+        "{HOSTS} --pattern stream --sizes 64K --kill 1@300"
+    ));
+}
+
+/// Messages that a device has taken in since it was made.
+fn received(device: &str) -> u64 {
+    let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/rcvd_pkts");
+    let text = std::fs::read_to_string(file).expect("a counter");
+    text.trim().parse().expect("a number")
+}
+
+/// Without another path, the loss of the wire ends the job with words that name it.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn a_cut_under_load_is_an_error_and_no_hang() {
+    let before = received("rxe_b0");
+    let arguments = format!("{HOSTS} --pattern stream --nics 0 --sizes 64K --seconds 60");
+    let mut child = bench("", &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let deadline = Instant::now() + Duration::from_secs(40);
+    while received("rxe_b0") < before + 2000 {
+        assert!(Instant::now() < deadline, "no data moves");
+        assert!(child.try_wait().expect("a child").is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+    let healed = Healed("b0");
+    lab("lab-cut b0 deaf");
+    let output = child.wait_with_output().expect("it ends");
+    drop(healed);
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("rxe_a0") && text.contains("rxe_b0"), "{text}");
+}
+
+#[test]
+#[ignore = "needs the kernel lab"]
+fn what_cannot_work_is_named_with_a_remedy() {
+    let short = "--iterations 3 --sizes 8";
+    let wrong = format!("{short} --env NCCL_IB_HCA=rxe_q");
+    bad(
+        "",
+        &wrong,
+        &["devices of this host: rxe_a0, ", "NCCL_IB_HCA"],
+    );
+    let index = format!("{short} --env NCCL_IB_GID_INDEX=99");
+    bad(
+        "",
+        &index,
+        &[
+            "rxe_a0 is left out: the port has no GID",
+            "NCCL_IB_GID_INDEX",
+        ],
+    );
+    let nobody = "setpriv --reuid 65534 --clear-groups";
+    let locked = format!("prlimit --memlock=65536:65536 {nobody}");
+    bad(&locked, short, &["rxe_a0: a registration of ", "ulimit -l"]);
+    lab("chmod 600 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
+    let only = format!("{short} --env NCCL_IB_HCA=rxe_a0,rxe_b0");
+    bad(
+        nobody,
+        &only,
+        &["rxe_a0, rxe_b0 cannot be opened", "/dev/infiniband/uverbs"],
+    );
+    lab("chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
+}
+
+/// What works is used, and TCP is not taken in silence.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn the_job_runs_on_what_works() {
+    lab("lab-cut a1 admin");
+    let text = good(&format!(
+        "{HOSTS} --env R2CCL_FABRIC=auto --check --iterations 5 --sizes 8"
+    ));
+    lab("lab-heal a1");
+    assert!(
+        text.contains("rxe_a1 is left out: its link is down"),
+        "{text}"
+    );
+    assert!(text.contains("devices: rxe_a0 ("), "{text}");
+    let none = "--env R2CCL_FABRIC=auto --env NCCL_IB_HCA=rxe_q --iterations 5 --sizes 8";
+    let text = good(none);
+    assert!(text.contains("software NICs over TCP are used"), "{text}");
+    assert!(text.contains("soft0"), "{text}");
+}
