@@ -59,7 +59,11 @@ pub fn open_all(settings: &Settings) -> Result<Opened> {
     check_spare()?;
     match settings.fabric {
         Fabric::Soft => open_soft(settings, Vec::new()),
-        Fabric::Verbs => open_verbs(settings),
+        Fabric::Verbs => open_verbs(settings).map_err(|error| {
+            Error::System(format!(
+                "R2CCL_FABRIC=verbs: {error}; or set R2CCL_FABRIC=soft for software NICs"
+            ))
+        }),
         Fabric::Auto => {
             let reason = match obstacle(settings) {
                 Some(reason) => reason,

@@ -34,7 +34,8 @@ impl<M> Paths<M> {
         }
     }
 
-    /// Adds a generation that was made. One that has been released meanwhile is not needed any more.
+    /// Adds a generation that was made. One that has been released meanwhile is not needed any
+    /// more.
     pub fn insert(&mut self, path: Box<Path<M>>) {
         let place = path.id.index();
         if let Some(old) = self.current[place].replace(path) {

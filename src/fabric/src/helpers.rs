@@ -1,5 +1,6 @@
-//! Threads for calls that may block (PROTOCOL R26). Making a queue pair takes a device milliseconds;
-//! moving it to ready looks for the peer's hardware address, which takes a second if nobody answers.
+//! Threads for calls that may block (PROTOCOL R26). Making a queue pair takes a device
+//! milliseconds; moving it to ready looks for the peer's hardware address, which takes a second if
+//! nobody answers.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
