@@ -180,7 +180,9 @@ impl Postings {
         let at_target = source
             .peer
             .is_none_or(|peer| nics.qps[peer].fenced_at.is_some());
-        let at_source = source.fenced_at.is_some_and(|at| now >= at + QUARANTINE);
+        // A device that is lost sends nothing more, whatever of its peers' is still on its bus.
+        let silent_at = source.lost_at.or(source.fenced_at);
+        let at_source = silent_at.is_some_and(|at| now >= at + QUARANTINE);
         at_target || (at_source && !self.is_strict)
     }
 }

@@ -110,6 +110,7 @@ impl Nics {
             completions: VecDeque::new(),
             receives,
             fenced_at: None,
+            lost_at: None,
             sends: VecDeque::new(),
             next_ordinal: 0,
             departed: 0,
@@ -570,6 +571,7 @@ impl Nics {
         let entry = &mut self.qps[qp];
         let was_ready = entry.state == State::Ready;
         entry.state = State::Error;
+        entry.lost_at = entry.lost_at.or(Some(now));
         entry.epoch += 1;
         entry.epoch_of_timer += 1;
         entry.sends.clear();

@@ -190,6 +190,8 @@ pub struct Qp {
     pub receives: u32,
     /// Since when no write of it can land any more; the truth, not what a NIC tells.
     pub fenced_at: Option<Nanos>,
+    /// Since when its device is gone.
+    pub lost_at: Option<Nanos>,
     pub(crate) sends: VecDeque<(u64, Work)>,
     pub(crate) next_ordinal: u64,
     pub(crate) departed: usize,
