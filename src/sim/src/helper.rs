@@ -14,7 +14,7 @@ use crate::slot::Slots;
 use crate::world::{EndId, Event, Owner, World};
 
 /// How often a helper that hangs in a command looks whether it still does.
-const HANG_STEP: Nanos = 5 * MILLISECOND;
+pub(crate) const HANG_STEP: Nanos = 5 * MILLISECOND;
 
 impl World {
     /// Whether a process is dead or stands still; then `event` waits for it.

@@ -3,6 +3,7 @@
 use crate::endings::Leave;
 use crate::fabric::NicId;
 use crate::fault::{Kind, When, lateness};
+use crate::helper::HANG_STEP;
 use crate::nic::{QpId, State, Status};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
 use crate::world::{Event, Hint, World};
@@ -344,12 +345,23 @@ impl World {
         for qp in 0..self.nics.qps.len() {
             if dead && self.nics.qps[qp].nic == nic {
                 self.nics.lose(qp, self.queue.now());
+                self.fence_again(qp);
             }
         }
         if self.random.percent(60) {
             let hint = if dead { Hint::DeviceLost } else { Hint::LinkUp };
             let delay = self.random.magnitude(MICROSECOND, 5 * MILLISECOND);
             self.queue.after(delay, Event::Hint { nic, hint });
+        }
+    }
+
+    /// What came back of a fence may be lost with its device: its helper asks until it hears.
+    fn fence_again(&mut self, qp: QpId) {
+        let end = self.owners[qp].end;
+        let held = self.state(end).held.iter().find(|held| held.qp == qp);
+        if let Some(held) = held.filter(|held| held.fence_wanted) {
+            let event = Event::Fence(end, held.path, held.generation);
+            self.queue.after(HANG_STEP, event);
         }
     }
 

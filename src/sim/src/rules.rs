@@ -159,7 +159,9 @@ impl World {
             Side::Receiver => connection.receiver.snapshot(),
         };
         let seen = &mut connection.ends[end.side as usize].seen;
-        let rules = (&connection.config, !self.has_pauses);
+        // Where the order is chosen, an end may be called late.
+        let is_prompt = !self.has_pauses && self.window.is_none();
+        let rules = (&connection.config, is_prompt);
         let result = seen.look((end.side, now), &snapshot, rules);
         let is_refused = core::mem::take(&mut seen.is_refused);
         let result = if is_refused {
