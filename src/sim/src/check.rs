@@ -181,8 +181,8 @@ impl Postings {
             .peer
             .is_none_or(|peer| nics.qps[peer].fenced_at.is_some());
         // A device that is lost sends nothing more, whatever of its peers' is still on its bus.
-        let silent_at = source.lost_at.or(source.fenced_at);
-        let at_source = silent_at.is_some_and(|at| now >= at + QUARANTINE);
+        let mut silent_at = [source.lost_at, source.fenced_at].into_iter().flatten();
+        let at_source = silent_at.any(|at| now >= at + QUARANTINE);
         at_target || (at_source && !self.is_strict)
     }
 }
