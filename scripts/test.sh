@@ -8,9 +8,10 @@ usage() {
     cat <<'TEXT'
 usage: scripts/test.sh [--quick]
 
-fmt, clippy, documentation, build, generated code, tests; stops at the first phase that fails.
+fmt, clippy, documentation, build, generated code, tests; stops at the first phase that fails. Where the
+kernel lab is ready (scripts/lab.sh --setup), its tests of RDMA devices run as well.
 
-  --quick   build and tests only
+  --quick   build and tests only, without the lab
 TEXT
 }
 
@@ -107,6 +108,11 @@ if [ "$quick" = 0 ]; then
     if have_nextest; then phase examples examples; fi
     if command -v cargo-deny >/dev/null; then
         phase dependencies cargo deny --offline check bans licenses sources
+    fi
+    if scripts/lab.sh --check; then
+        phase 'kernel lab' scripts/lab/verbs.sh
+    else
+        echo 'test.sh: the tests of RDMA devices count as skipped'
     fi
 fi
 report_times

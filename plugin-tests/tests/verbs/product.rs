@@ -1,7 +1,7 @@
 //! The plugin between two hosts on Soft-RoCE, under the load of `r2ccl bench`, every byte checked;
 //! and what it says where the devices cannot be used.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use r2ccl_plugin_tests::plugin;
@@ -101,30 +101,46 @@ fn received(device: &str) -> u64 {
     text.trim().parse().expect("a number")
 }
 
-/// Without another path, the loss of the wire ends the job with words that name it.
+/// Waits until a device has taken in so many more packets, while the job runs.
+fn moves(job: &mut Child, device: &str) {
+    let until = received(device) + 500;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while received(device) < until {
+        assert!(Instant::now() < deadline, "nothing reaches {device}");
+        let has_ended = job.try_wait().expect("a child").is_some();
+        assert!(!has_ended, "the job has ended before {device} was used");
+        std::thread::yield_now();
+    }
+}
+
+/// PROTOCOL R50 to R61: with NCCL's own timers, which are far too long to help, every way to cut a
+/// NIC under a checked job moves its messages to the other one, and they come back.
 #[test]
 #[ignore = "needs the kernel lab"]
-fn a_cut_under_load_is_an_error_and_no_hang() {
-    let before = received("rxe_b0");
-    let arguments = format!("{HOSTS} --pattern stream --nics 0 --sizes 64K --seconds 60");
-    let mut child = bench("", &arguments)
+fn a_job_outlives_every_cut() {
+    let arguments = format!("{HOSTS} --pattern stream --nics 0 --sizes 64K --seconds 40 --check");
+    let mut job = bench("", &arguments)
+        .env("NCCL_IB_TIMEOUT", "20")
+        .env("NCCL_IB_RETRY_CNT", "7")
+        .env("R2CCL_HOLD_DOWN", "50ms")
+        .env("R2CCL_FLAP_DAMPING", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let deadline = Instant::now() + Duration::from_secs(40);
-    while received("rxe_b0") < before + 2000 {
-        assert!(Instant::now() < deadline, "no data moves");
-        assert!(child.try_wait().expect("a child").is_none(), "it has ended");
-        std::thread::yield_now();
+    for how in ["carrier", "admin", "deaf", "mute", "cut", "rdma"] {
+        moves(&mut job, "rxe_b0");
+        let healed = Healed("b0");
+        lab(&format!("lab-cut b0 {how}"));
+        moves(&mut job, "rxe_b1");
+        drop(healed);
+        println!("{how}: moved on");
     }
-    let healed = Healed("b0");
-    lab("lab-cut b0 deaf");
-    let output = child.wait_with_output().expect("it ends");
-    drop(healed);
+    moves(&mut job, "rxe_b0");
+    let output = job.wait_with_output().expect("it ends");
     let text = text(&output);
-    assert!(!output.status.success(), "{text}");
-    assert!(text.contains("rxe_a0") && text.contains("rxe_b0"), "{text}");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("has failed; others take over"), "{text}");
 }
 
 #[test]
