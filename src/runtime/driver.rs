@@ -153,6 +153,7 @@ impl<H: Role> Driver<H> {
             return;
         }
         self.is_stirred = false;
+        self.leave_unfit();
         self.end.handle_timeout(now);
         self.act();
         self.report();
@@ -214,6 +215,17 @@ impl<H: Role> Driver<H> {
             }
         }
         self.is_stirred = true;
+    }
+
+    /// A path whose NIC has refused a buffer cannot carry all messages.
+    fn leave_unfit(&mut self) {
+        for path in self.paths.iter() {
+            if self.shared.regions.is_unfit(path.id) {
+                let (id, generation) = (path.id, path.generation);
+                self.end
+                    .handle_evidence(self.now, id, generation, Evidence::Error);
+            }
+        }
     }
 
     /// Tells people which paths have left service or come back. That is once for each connection

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use r2ccl_core::limits::PATHS_MAX;
@@ -176,6 +177,8 @@ impl Region {
 pub struct Regions {
     access: Access,
     held: RwLock<HeldRegions>,
+    /// Paths whose device has refused a buffer, one bit each.
+    unfit: AtomicU16,
 }
 
 #[derive(Default)]
@@ -217,12 +220,15 @@ impl Regions {
         let regions = Self {
             access,
             held: RwLock::default(),
+            unfit: AtomicU16::new(0),
         };
         regions.held.write().caches[PathId::PRIMARY.index()] = Some(primary);
         regions
     }
 
-    /// Adds a buffer; returns it and its keys.
+    /// Adds a buffer; returns it and its keys. Only the device of the primary path must take it:
+    /// where another one refuses, for want of locked memory perhaps, its paths are unfit from then
+    /// on.
     ///
     /// # Safety
     /// The memory must stay mapped until what [`Regions::remove`] gives for it is dropped.
@@ -233,10 +239,19 @@ impl Regions {
     ) -> Result<(Region, Vec<RegionKey>)> {
         let mut held = self.held.write();
         let mut leases = Leases::default();
-        for (cache, lease) in held.caches.iter().zip(&mut leases.0) {
-            if let Some(cache) = cache {
-                // SAFETY: the caller keeps the memory mapped until the leases are dropped.
-                *lease = Some(unsafe { cache.lease(address, bytes, self.access) }?);
+        for index in 0..PATHS_MAX {
+            let Some(cache) = &held.caches[index] else {
+                continue;
+            };
+            // SAFETY: the caller keeps the memory mapped until the leases are dropped.
+            match unsafe { cache.lease(address, bytes, self.access) } {
+                Ok(lease) => leases.0[index] = Some(lease),
+                Err(error) if index == PathId::PRIMARY.index() => return Err(error),
+                Err(error) => {
+                    tracing::warn!("a NIC can be no backup any more: {error}");
+                    self.unfit.fetch_or(1 << index, Ordering::AcqRel);
+                    held.caches[index] = None;
+                }
             }
         }
         let free = |slot: &RegionSlot| slot.held.is_none() && slot.uses < u16::MAX;
@@ -267,6 +282,9 @@ impl Regions {
     /// Registers all buffers on the device of one more path, those to come included. Returns their
     /// keys there.
     pub fn activate(&self, path: PathId, cache: &Arc<MemoryCache>) -> Result<Vec<RegionKey>> {
+        if self.is_unfit(path) {
+            return Err(Error::System("this NIC has refused a buffer before".into()));
+        }
         let mut held = self.held.write();
         let mut keys = Vec::new();
         for (region, leases) in held.slots.iter_mut().filter_map(|slot| slot.held.as_mut()) {
@@ -281,6 +299,11 @@ impl Regions {
         }
         held.caches[path.index()] = Some(cache.clone());
         Ok(keys)
+    }
+
+    /// Whether the device of a path has refused a buffer: nothing may go over the path.
+    pub fn is_unfit(&self, path: PathId) -> bool {
+        self.unfit.load(Ordering::Acquire) >> path.index() & 1 == 1
     }
 
     /// The region of that id.
@@ -445,6 +468,63 @@ mod tests {
             drop(regions.remove(region).expect("held"));
         }
         assert!(first.is_empty() && second.is_empty());
+    }
+
+    /// A device that takes nothing.
+    struct Full(SharedDevice);
+
+    impl r2ccl_fabric::Device for Full {
+        fn info(&self) -> &r2ccl_fabric::NicInfo {
+            self.0.info()
+        }
+
+        fn port_state(&self) -> r2ccl_fabric::PortState {
+            self.0.port_state()
+        }
+
+        unsafe fn register(
+            &self,
+            _: *mut u8,
+            _: usize,
+            _: Access,
+        ) -> std::result::Result<Registration, r2ccl_fabric::DeviceError> {
+            Err(r2ccl_fabric::DeviceError("no locked memory".into()))
+        }
+
+        fn deregister(&self, _: Registration) {}
+
+        fn create_queue_pair(
+            &self,
+            config: r2ccl_fabric::QueuePairConfig,
+        ) -> std::result::Result<Box<dyn r2ccl_fabric::QueuePair>, r2ccl_fabric::DeviceError>
+        {
+            self.0.create_queue_pair(config)
+        }
+
+        fn on_event(&self, _: Box<dyn Fn() + Send + Sync>) {}
+
+        fn poll_event(&self) -> Option<r2ccl_fabric::DeviceEvent> {
+            None
+        }
+    }
+
+    /// PROTOCOL R23.
+    #[test]
+    fn a_backup_that_takes_no_more_memory_costs_the_backup_only() {
+        use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
+        let address = std::net::Ipv4Addr::LOCALHOST.into();
+        let device = SoftDevice::open(SoftConfig::new("soft0", address, 1000)).expect("a device");
+        let full = MemoryCache::new(Arc::new(Full(device.clone())));
+        let regions = Regions::new(Access::RemoteWrite, MemoryCache::new(device));
+        let other = PathId::new(1).expect("in range");
+        regions.activate(other, &full).expect("nothing to register");
+        let mut buffer = [0_u8; 64];
+        // SAFETY: the buffer outlives the regions.
+        let inserted = unsafe { regions.insert(buffer.as_mut_ptr(), 64) };
+        let (region, keys) = inserted.expect("the primary path has room");
+        assert_eq!((keys.len(), regions.is_unfit(other)), (1, true));
+        assert_eq!(regions.registration(region.id, other), None);
+        assert!(regions.activate(other, &full).is_err(), "it stays unfit");
     }
 
     #[test]
