@@ -15,6 +15,9 @@ use crate::world::{EndId, Event, Owner, World};
 
 /// How often a helper that hangs in a command looks whether it still does.
 pub(crate) const HANG_STEP: Nanos = 5 * MILLISECOND;
+/// Queue pairs of a path at the most: those of attempts that failed are kept for a quarantine, and
+/// a port that comes and goes makes each of them begin early.
+const HELD_MAX: usize = 32;
 
 impl World {
     /// Whether a process is dead or stands still; then `event` waits for it.
@@ -126,11 +129,10 @@ impl World {
         if self.fabric.nics[nic].dead {
             self.nics.lose(qp, self.queue.now());
         }
-        if self.state(end).held.len() > 128 {
-            self.fail(
-                Class::Liveness,
-                format!("{end:?} holds more than 128 queue pairs"),
-            );
+        let most = HELD_MAX * self.connections[end.connection].paths.len();
+        if self.state(end).held.len() > most {
+            let text = format!("{end:?} holds more than {most} queue pairs");
+            self.fail(Class::Liveness, text);
         }
         held
     }
