@@ -29,8 +29,8 @@ pub struct Violation {
 pub const QUARANTINE: Nanos = 2 * SECOND;
 /// Times that one segment may be posted, with the usual hold-down.
 const POSTINGS_MAX: usize = 24;
-/// The same where paths come back sooner.
-const POSTINGS_MAX_HASTY: usize = 96;
+/// The same where paths come back sooner: faults last for 6 s, and a hold-down 50 ms.
+const POSTINGS_MAX_HASTY: usize = 160;
 
 /// One segment on one queue pair.
 #[derive(Clone, Copy, Debug)]
