@@ -25,8 +25,9 @@ const HEAL_AT: Nanos = 6 * SECOND;
 /// From then on everything must finish, and all paths be back, within this time: the longest
 /// back-off, the longest hold-down, a quarantine, and time to work.
 pub const CONVERGENCE: Nanos = 200 * SECOND;
-/// Events that a world may take.
-const EVENTS_MAX: u64 = 4_000_000;
+/// Events that a world may take; a queue pair without receives is tried again every few
+/// microseconds, for as long as that lasts.
+const EVENTS_MAX: u64 = 16_000_000;
 
 /// What a host hears about its own NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
