@@ -331,7 +331,7 @@ fn a_silent_hole_is_found_and_left() {
         return;
     }
     let nics = Nics::new(2);
-    let arguments = "--pattern stream --channels 2 --sizes 1M --iterations 1000 --check";
+    let arguments = "--pattern stream --channels 2 --sizes 1M --iterations 400 --check";
     let mut job = Job::start(&nics, arguments);
     let faults: [fn(); 4] = [
         || Nics::swallow(1),
