@@ -13,10 +13,10 @@ use r2ccl_core::{
     Action, End, Evidence, FenceOutcome, Generation, Half, Health, PathId, ProtocolError, Routing,
     Time, WorkId,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, helpers};
+use r2ccl_fabric::{Completion, QueuePairConfig, SharedDevice, helpers};
 
 use super::error::{Error, Result};
-use super::memory::check_spare;
+use super::memory::{MemoryCache, check_spare};
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
@@ -101,11 +101,6 @@ impl<H: Role> Driver<H> {
             serving: 1,
             polls: 0,
         }
-    }
-
-    /// The time of this call.
-    pub fn now(&self) -> Time {
-        self.now
     }
 
     /// Polls the queue pairs. `on_arrival` hears of each arrival before the core.
@@ -406,27 +401,36 @@ fn poll<H: Role>(
     }
 }
 
-/// Makes this end of a generation; may sleep.
+/// Makes this end of a generation, on one NIC; may sleep.
+pub fn make_path<H: Role>(
+    device: &SharedDevice,
+    cache: &Arc<MemoryCache>,
+    (id, generation): (PathId, Generation),
+) -> Result<Path<H::Memory>> {
+    let memory = H::Memory::new(cache)?;
+    let made = device.create_queue_pair(H::QUEUE_PAIR);
+    let mut queue_pair = made.map_err(|error| Error::System(error.to_string()))?;
+    // Before the peer hears of it: whoever knows our queue pair may write at once.
+    if !H::IS_SENDER {
+        let posted = queue_pair.post_receives(H::QUEUE_PAIR.receive_depth);
+        posted.map_err(|error| Error::System(error.to_string()))?;
+    }
+    Ok(Path::new(id, generation, queue_pair, memory))
+}
+
+/// The same for a connection that is there: its buffers are registered on that NIC, too.
 fn make<H: Role>(
     shared: &Shared,
     nic: &PathNic,
     (id, generation): (PathId, Generation),
 ) -> Result<Box<Path<H::Memory>>> {
     check_spare()?;
-    let memory = H::Memory::new(&nic.cache)?;
-    let system = |error: &dyn std::fmt::Display| Error::System(error.to_string());
-    let made = nic.device.create_queue_pair(H::QUEUE_PAIR);
-    let mut queue_pair = made.map_err(|error| system(&error))?;
-    // Before the peer hears of it: whoever knows our queue pair may write at once.
-    if !H::IS_SENDER {
-        let posted = queue_pair.post_receives(H::QUEUE_PAIR.receive_depth);
-        posted.map_err(|error| system(&error))?;
-    }
+    let path = make_path::<H>(&nic.device, &nic.cache, (id, generation))?;
     let keys = shared.regions.activate(id, &nic.cache)?;
     if !H::IS_SENDER {
         shared.announce(&keys);
     }
-    Ok(Box::new(Path::new(id, generation, queue_pair, memory)))
+    Ok(Box::new(path))
 }
 
 fn path_id(index: usize) -> Option<PathId> {

@@ -37,15 +37,11 @@ impl<M> Paths<M> {
     /// Adds a generation that was made. One that has been released meanwhile is not needed any
     /// more.
     pub fn insert(&mut self, path: Box<Path<M>>) {
-        let place = path.id.index();
-        if let Some(old) = self.current[place].replace(path) {
+        let id = path.id;
+        if let Some(old) = self.current[id.index()].replace(path) {
             self.keep(old);
         }
-        let up_to = self.released[place];
-        let is_released = |path: &Path<M>| Some(path.generation) <= up_to;
-        if self.current[place].as_deref().is_some_and(is_released) {
-            self.retire(place);
-        }
+        self.retire_released(id);
     }
 
     /// The generation in use.
@@ -73,19 +69,13 @@ impl<M> Paths<M> {
     pub fn release(&mut self, id: PathId, up_to: Generation) {
         let released = &mut self.released[id.index()];
         *released = (*released).max(Some(up_to));
-        if self.find_up_to(id, up_to) {
-            self.retire(id.index());
-        }
+        self.retire_released(id);
     }
 
-    fn find_up_to(&self, id: PathId, up_to: Generation) -> bool {
-        self.current[id.index()]
-            .as_ref()
-            .is_some_and(|path| path.generation <= up_to)
-    }
-
-    fn retire(&mut self, place: usize) {
-        if let Some(path) = self.current[place].take() {
+    fn retire_released(&mut self, id: PathId) {
+        let up_to = self.released[id.index()];
+        let entry = &mut self.current[id.index()];
+        if let Some(path) = entry.take_if(|path| Some(path.generation) <= up_to) {
             self.keep(path);
         }
     }

@@ -19,17 +19,16 @@ use r2ccl_core::{
     End, EndConfig, Generation, Half, PathId, Receiver, ReceiverConfig, Routing, Sender,
     SenderConfig,
 };
-use r2ccl_fabric::{Access, QueuePair};
+use r2ccl_fabric::Access;
 
 use super::control::Link;
-use super::driver::{Driver, Role};
+use super::driver::{Driver, Role, make_path};
 use super::error::{Error, Result};
 use super::group::Group;
 use super::memory::{Regions, check_spare};
-use super::nic::Nic;
 use super::path::Path;
-use super::receive::{RECEIVES_POSTED, ReceiveConnection};
-use super::ring::{PathMemory, Ring, Slots};
+use super::receive::ReceiveConnection;
+use super::ring::{PathMemory, Ring};
 use super::send::SendConnection;
 use super::shared::{Inbox, News, PathNic, Shared, Watch};
 use super::table::{Kind, Table};
@@ -177,9 +176,7 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     let runtime = Runtime::get()?;
     let nic = runtime.nic(dev)?;
     let link = runtime.control()?.link(peer)?;
-    let ring = Ring::new(&nic.cache)?;
-    let queue_pair = create_queue_pair::<Sender>(nic)?;
-    let path = Path::new(PRIMARY, FIRST_LIFE, queue_pair, ring);
+    let path = make_path::<Sender>(&nic.device, &nic.cache, (PRIMARY, FIRST_LIFE))?;
     let connection = random_id()?;
     let inbox = Arc::<Inbox>::default();
     let open = Open {
@@ -307,13 +304,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
         .find(|path| path.path == PRIMARY.index() as u16)
         .ok_or_else(|| Error::Internal("the sender offered no path".into()))?;
     let generation = Generation(u32::from(offer.generation));
-    let slots = Slots::new(&nic.cache)?;
-    let mut queue_pair = create_queue_pair::<Receiver>(nic)?;
-    // Before the answer: whoever knows our queue pair may write at once.
-    queue_pair
-        .post_receives(RECEIVES_POSTED)
-        .map_err(|error| Error::System(error.to_string()))?;
-    let mut path = Path::new(PRIMARY, generation, queue_pair, slots);
+    let mut path = make_path::<Receiver>(&nic.device, &nic.cache, (PRIMARY, generation))?;
     join(&mut path, offer)?;
     let connection = random_id()?;
     let reply = Accept {
@@ -414,12 +405,6 @@ fn path_nics(runtime: &Runtime, dev: i32, peer_nics: u8) -> Result<Box<[PathNic]
         })
     };
     (0..count).map(nic).collect()
-}
-
-fn create_queue_pair<H: Role>(nic: &Nic) -> Result<Box<dyn QueuePair>> {
-    nic.device
-        .create_queue_pair(H::QUEUE_PAIR)
-        .map_err(|error| Error::System(error.to_string()))
 }
 
 fn join<M: PathMemory>(path: &mut Path<M>, remote: &PathEnd) -> Result<()> {

@@ -15,7 +15,7 @@ use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 use r2ccl_fabric::{Access, SharedDevice, Status};
 
 use super::control::{Config, ControlPlane, Link};
-use super::driver::{Driver, Role};
+use super::driver::{Driver, Role, make_path};
 use super::error::Error;
 use super::fork;
 use super::group::Group;
@@ -23,7 +23,6 @@ use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
 use super::receive::ReceiveConnection;
-use super::ring::PathMemory;
 use super::send::SendConnection;
 use super::shared::{Fate, Inbox, News, PathNic, Shared, Watch};
 use super::steward::{Driven, Steward};
@@ -96,15 +95,8 @@ impl World {
     /// One end of the primary path.
     fn path<H: Role>(&self) -> Path<H::Memory> {
         let nic = &self.nics[0];
-        let mut queue_pair = nic
-            .device
-            .create_queue_pair(H::QUEUE_PAIR)
-            .expect("a queue pair");
-        queue_pair
-            .post_receives(H::QUEUE_PAIR.receive_depth)
-            .expect("receives");
-        let memory = H::Memory::new(&nic.cache).expect("memory");
-        Path::new(PathId::PRIMARY, LIFE, queue_pair, memory)
+        let made = make_path::<H>(&nic.device, &nic.cache, (PathId::PRIMARY, LIFE));
+        made.expect("a path")
     }
 
     fn shared(&self, id: u64, (own, peer): (u64, u64), access: Access) -> Arc<Shared> {
