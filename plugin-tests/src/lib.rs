@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod net;
+pub mod network;
 pub mod peer;
 pub mod plugin;
 pub mod process;

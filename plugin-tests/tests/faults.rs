@@ -4,17 +4,16 @@
 //! Nothing waits for a time: a fault comes when so many bytes have moved since the last one, and
 //! the job moves many times as much, so that on any machine several faults hit bytes under way.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use r2ccl_plugin_tests::command::{bench, result};
+use r2ccl_plugin_tests::network::in_own_network;
 use r2ccl_plugin_tests::plugin;
 use serde_json::Value;
 
-const CHILD: &str = "PLUGIN_TEST_NETWORK";
 /// No single step may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any watchdog waits before it acts.
@@ -24,31 +23,6 @@ const STEP_BYTES: u64 = 16 << 20;
 /// Of each NIC. A fault takes some time to be made, on a busy machine a good part of a second,
 /// while the job goes on.
 const RATE: &str = "2G";
-
-/// Runs `test` of this file again in a process with a network of its own; true in that process.
-fn in_own_network(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1");
-    // SAFETY: unshare is a plain system call, allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            let is_alone = libc::unshare(libc::CLONE_NEWNET) == 0
-                || libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) == 0;
-            let error = std::io::Error::last_os_error;
-            is_alone.then_some(()).ok_or_else(error)
-        });
-    }
-    match command.status() {
-        Ok(status) => assert!(status.success(), "{test} has failed in its own network"),
-        Err(error) => println!("skipped: no network namespace to be had here: {error}"),
-    }
-    false
-}
 
 /// Runs `ip` in this network.
 fn ip(arguments: &str) {

@@ -4,7 +4,6 @@ use r2ccl_core::wire::path_frame::Endpoint;
 use r2ccl_core::{Generation, PathId};
 use r2ccl_fabric::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, SendWork, Status,
-    WriteSource,
 };
 
 use super::ring::{PathMemory, PeerMemory};
@@ -70,17 +69,7 @@ impl<M> Path<M> {
     /// never comes back.
     pub fn probe(&mut self, id: u32) {
         if self.has_room() {
-            self.push(SendWork {
-                id: PROBE + u64::from(id),
-                source: WriteSource::Inline {
-                    bytes: [0; WriteSource::INLINE_BYTES_MAX],
-                    len: 0,
-                },
-                remote_address: 0,
-                rkey: 0,
-                immediate: None,
-                signaled: true,
-            });
+            self.push(SendWork::empty(PROBE + u64::from(id)));
             self.post();
         }
     }

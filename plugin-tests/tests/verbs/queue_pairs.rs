@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use r2ccl_fabric::verbs::{VerbsConfig, VerbsDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, Opcode, PortState, QueuePair, QueuePairAddress,
-    QueuePairConfig, SendWork, Status, WriteSource,
+    QueuePairConfig, SendWork, Status,
 };
 
 use super::{config, open};
@@ -43,22 +43,6 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A write without bytes, which needs no memory.
-fn empty_write(id: u64, immediate: Option<u32>) -> SendWork {
-    SendWork {
-        id,
-        source: WriteSource::Registered {
-            address: 0,
-            len: 0,
-            lkey: 0,
-        },
-        remote_address: 0,
-        rkey: 0,
-        immediate,
-        signaled: true,
-    }
-}
-
 fn post(queue_pair: &mut dyn QueuePair, work: SendWork) {
     // SAFETY: the work has no buffer.
     assert_eq!(unsafe { queue_pair.post_send(&[work]) }, Ok(1));
@@ -90,7 +74,7 @@ fn pair(one: &VerbsDevice, other: &VerbsDevice) -> Pair {
 
 /// An empty write from one to the other, and how it ends.
 fn try_out((a, b): &mut Pair) -> Status {
-    post(a.as_mut(), empty_write(1, None));
+    post(a.as_mut(), SendWork::empty(1));
     let mut entry = [Completion::EMPTY];
     wait("a write", || {
         b.poll(&mut [Completion::EMPTY; 4]);
@@ -113,7 +97,7 @@ fn unsignaled_work_alone_makes_room_for_more() {
     let (mut a, mut b) = pair(&one, &other);
     let silent = SendWork {
         signaled: false,
-        ..empty_write(1, None)
+        ..SendWork::empty(1)
     };
     let mut taken = 0;
     wait("200 writes", || {
@@ -138,7 +122,14 @@ fn set_error_returns_when_all_is_flushed() {
         a.post_receives(5).expect("receives");
         for id in 1..=20 {
             // Nothing takes them at the target.
-            post(a.as_mut(), empty_write(id, Some(1)));
+            let immediate = Some(1);
+            post(
+                a.as_mut(),
+                SendWork {
+                    immediate,
+                    ..SendWork::empty(id)
+                },
+            );
         }
         a.set_error();
         let mut entries = [Completion::EMPTY; 64];
@@ -161,7 +152,7 @@ fn a_silent_cut_ends_the_work_and_new_queue_pairs_work_after_it() {
     let healed = Healed("b1");
     lab("lab-cut b1 deaf");
     for id in 2..=4 {
-        post(cut.0.as_mut(), empty_write(id, None));
+        post(cut.0.as_mut(), SendWork::empty(id));
     }
     let ended = completions(cut.0.as_mut(), 3);
     let write = Opcode::Write;
@@ -234,7 +225,7 @@ fn a_peer_that_does_not_exist_shows_as_retry_exceeded() {
     a.post_receives(2).expect("receives");
     a.connect(&address).expect("does not block");
     for id in 1..=3 {
-        post(a.as_mut(), empty_write(id, None));
+        post(a.as_mut(), SendWork::empty(id));
     }
     assert!(a.has_backlog(), "somebody must poll");
     let mut ended = completions(a.as_mut(), 5);
@@ -281,7 +272,7 @@ fn work_waits_for_a_peer_that_connects_late() {
     let mut a = one.create_queue_pair(DEPTHS).expect("a queue pair");
     let mut b = other.create_queue_pair(DEPTHS).expect("a queue pair");
     b.connect(&a.address()).expect("connects");
-    post(b.as_mut(), empty_write(1, None));
+    post(b.as_mut(), SendWork::empty(1));
     // Half a second is when retries end.
     let late = Instant::now() + Duration::from_secs(1);
     while Instant::now() < late {
@@ -328,7 +319,7 @@ fn an_early_greeting_is_sent_again() {
     });
     b.connect(&of_a).expect("connects");
     // Only one end has work: the other's greeting is all that lets it go.
-    post(b.as_mut(), empty_write(1, None));
+    post(b.as_mut(), SendWork::empty(1));
     wait("the write", || {
         assert_eq!(a.poll(&mut [Completion::EMPTY; 4]), 0);
         b.poll(&mut [Completion::EMPTY; 4]) == 1

@@ -76,6 +76,24 @@ pub struct SendWork {
     pub signaled: bool,
 }
 
+impl SendWork {
+    /// A signalled write of no bytes, which needs neither memory nor keys.
+    pub const fn empty(id: u64) -> Self {
+        Self {
+            id,
+            source: WriteSource::Registered {
+                address: 0,
+                len: 0,
+                lkey: 0,
+            },
+            remote_address: 0,
+            rkey: 0,
+            immediate: None,
+            signaled: true,
+        }
+    }
+}
+
 /// What completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {

@@ -45,28 +45,13 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn empty_write() -> SendWork {
-    SendWork {
-        id: 7,
-        source: WriteSource::Registered {
-            address: 0,
-            len: 0,
-            lkey: 0,
-        },
-        remote_address: 0,
-        rkey: 0,
-        immediate: None,
-        signaled: true,
-    }
-}
-
 /// Moves one empty write between two new queue pairs of the device.
 fn works(device: &SoftDevice) {
     let (mut a, mut b) = (queue_pair(device), queue_pair(device));
     a.connect(&b.address()).expect("connects");
     b.connect(&a.address()).expect("connects");
     // SAFETY: the write is empty.
-    assert_eq!(unsafe { a.post_send(&[empty_write()]) }, Ok(1));
+    assert_eq!(unsafe { a.post_send(&[SendWork::empty(7)]) }, Ok(1));
     let mut done = [Completion::EMPTY; 2];
     wait("a write", || {
         b.poll(&mut []);
@@ -118,7 +103,7 @@ fn hundreds_of_queue_pairs_connect_at_once() {
         a.connect(&b.address()).expect("connects");
         b.connect(&a.address()).expect("connects");
         // SAFETY: the write is empty.
-        assert_eq!(unsafe { a.post_send(&[empty_write()]) }, Ok(1));
+        assert_eq!(unsafe { a.post_send(&[SendWork::empty(7)]) }, Ok(1));
     }
     let mut done = [Completion::EMPTY; 1];
     let mut slowest = Duration::ZERO;

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{SendWork, WriteSource};
+use crate::SendWork;
 
 /// Knocks of one end at the most; each has a place in the send queue of its own.
 pub(super) const KNOCKS_MAX: u32 = 10;
@@ -81,16 +81,9 @@ impl Greeting {
 /// The work that stands for a greeting or a knock.
 pub(super) fn work(due: Due) -> SendWork {
     SendWork {
-        id: 0,
-        source: WriteSource::Registered {
-            address: 0,
-            len: 0,
-            lkey: 0,
-        },
-        remote_address: 0,
-        rkey: 0,
         immediate: (due == Due::Greeting).then_some(0),
         signaled: due == Due::Greeting,
+        ..SendWork::empty(0)
     }
 }
 

@@ -2,48 +2,17 @@
 //! state, and the end of work when the other host falls silent.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, PortState, QueuePair, QueuePairConfig, SendWork, Status,
-    WriteSource,
 };
+use r2ccl_plugin_tests::network::in_own_network;
 
-const CHILD: &str = "R2CCL_TEST_LINK_CHILD";
 const PATIENCE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_millis(300);
-
-/// Runs `test` of this file again in a process with a network of its own; true in that process.
-fn in_own_network(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1");
-    // SAFETY: unshare is a plain system call, allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            let alone = libc::unshare(libc::CLONE_NEWNET) == 0
-                || libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) == 0;
-            if alone {
-                Ok(())
-            } else {
-                Err(std::io::Error::last_os_error())
-            }
-        });
-    }
-    match command.status() {
-        Ok(status) => assert!(status.success(), "{test} has failed in its own network"),
-        Err(error) => println!("skipped: no network namespace to be had here: {error}"),
-    }
-    false
-}
 
 /// Switches the loopback interface on or off.
 fn switch(up: bool) {
@@ -85,6 +54,26 @@ fn device(lanes: usize) -> Arc<SoftDevice> {
     SoftDevice::open(config).expect("a device")
 }
 
+/// Two queue pairs of a device, connected with each other.
+fn pair(device: &SoftDevice) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
+    let config = QueuePairConfig {
+        send_depth: 8,
+        receive_depth: 8,
+    };
+    let create = || device.create_queue_pair(config).expect("a queue pair");
+    let (mut a, mut b) = (create(), create());
+    a.connect(&b.address()).expect("connects");
+    b.connect(&a.address()).expect("connects");
+    (a, b)
+}
+
+/// Posts a write without bytes.
+fn post(queue_pair: &mut dyn QueuePair, id: u64) {
+    // SAFETY: the write is empty.
+    let posted = unsafe { queue_pair.post_send(&[SendWork::empty(id)]) };
+    assert_eq!(posted, Ok(1));
+}
+
 #[test]
 fn a_link_that_goes_and_comes_is_an_event() {
     if !in_own_network("a_link_that_goes_and_comes_is_an_event") {
@@ -123,33 +112,9 @@ fn a_black_hole_ends_in_retry_exceeded() {
     }
     switch(true);
     let device = device(1);
-    let config = QueuePairConfig {
-        send_depth: 8,
-        receive_depth: 8,
-    };
-    let create = || device.create_queue_pair(config).expect("a queue pair");
-    let (mut a, mut b) = (create(), create());
-    a.connect(&b.address()).expect("connects");
-    b.connect(&a.address()).expect("connects");
-    let work = SendWork {
-        id: 1,
-        source: WriteSource::Registered {
-            address: 0,
-            len: 0,
-            lkey: 0,
-        },
-        remote_address: 0,
-        rkey: 0,
-        immediate: None,
-        signaled: true,
-    };
-    let post = |pair: &mut Box<dyn QueuePair>, id| {
-        // SAFETY: the write is empty.
-        let posted = unsafe { pair.post_send(&[SendWork { id, ..work }]) };
-        assert_eq!(posted, Ok(1));
-    };
+    let (mut a, mut b) = pair(&device);
     let mut done = [Completion::EMPTY; 1];
-    post(&mut a, 1);
+    post(a.as_mut(), 1);
     wait("a write in health", || {
         b.poll(&mut []);
         a.poll(&mut done) == 1
@@ -157,7 +122,7 @@ fn a_black_hole_ends_in_retry_exceeded() {
     assert_eq!(done[0].status, Status::Success);
     switch(false);
     let start = Instant::now();
-    post(&mut a, 2);
+    post(a.as_mut(), 2);
     wait("the end of retries", || {
         b.poll(&mut []);
         a.poll(&mut done) == 1
@@ -177,28 +142,8 @@ fn a_program_that_sleeps_is_not_a_silent_host() {
     }
     switch(true);
     let device = device(0);
-    let config = QueuePairConfig {
-        send_depth: 8,
-        receive_depth: 8,
-    };
-    let create = || device.create_queue_pair(config).expect("a queue pair");
-    let (mut a, mut b) = (create(), create());
-    a.connect(&b.address()).expect("connects");
-    b.connect(&a.address()).expect("connects");
-    let work = SendWork {
-        id: 1,
-        source: WriteSource::Registered {
-            address: 0,
-            len: 0,
-            lkey: 0,
-        },
-        remote_address: 0,
-        rkey: 0,
-        immediate: None,
-        signaled: true,
-    };
-    // SAFETY: the write is empty.
-    assert_eq!(unsafe { a.post_send(&[work]) }, Ok(1));
+    let (mut a, mut b) = pair(&device);
+    post(a.as_mut(), 1);
     // Nobody polls the target for longer than the limit; its host acknowledges all the same.
     let until = Instant::now() + 3 * SILENCE;
     let mut done = [Completion::EMPTY; 1];
