@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-use super::kind::Kind;
+use super::kind::{Kind, or_unset};
+use super::name_rule::Signs;
 
 /// A list of devices with ports and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HcaRule {
-    /// `^`: all but those that match.
-    is_exclusion: bool,
-    /// `=`: whole names rather than their beginnings.
-    is_exact: bool,
+    signs: Signs,
     entries: Vec<Entry>,
 }
 
@@ -26,13 +24,11 @@ struct Entry {
 
 impl HcaRule {
     fn parse(text: &str) -> Result<Self, String> {
-        let (is_exclusion, text) = strip_sign(text, '^');
-        let (is_exact, text) = strip_sign(text, '=');
+        let (signs, text) = Signs::read(text);
         let named = text.split(',').map(str::trim);
         let named = named.filter(|entry| !entry.is_empty() && !entry.starts_with(':'));
         Ok(Self {
-            is_exclusion,
-            is_exact,
+            signs,
             entries: named.map(Entry::parse).collect::<Result<_, _>>()?,
         })
     }
@@ -43,13 +39,10 @@ impl HcaRule {
             return true;
         }
         let is_named = self.entries.iter().any(|entry| {
-            let is_device = match self.is_exact {
-                true => device == entry.name,
-                false => device.starts_with(&entry.name),
-            };
-            is_device && entry.port.is_none_or(|wanted| wanted == port)
+            self.signs.matches(device, &entry.name)
+                && entry.port.is_none_or(|wanted| wanted == port)
         });
-        is_named != self.is_exclusion
+        is_named != self.signs.is_exclusion
     }
 }
 
@@ -90,17 +83,8 @@ impl fmt::Display for Entry {
 
 impl fmt::Display for HcaRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.is_exclusion { "^" } else { "" };
-        let exact = if self.is_exact { "=" } else { "" };
         let entries: Vec<_> = self.entries.iter().map(Entry::to_string).collect();
-        write!(out, "{sign}{exact}{}", entries.join(","))
-    }
-}
-
-fn strip_sign(text: &str, sign: char) -> (bool, &str) {
-    match text.strip_prefix(sign) {
-        Some(rest) => (true, rest),
-        None => (false, text),
+        write!(out, "{}{}", self.signs, entries.join(","))
     }
 }
 
@@ -123,9 +107,7 @@ impl Kind for HcaRules {
     }
 
     fn show(&self, value: &Self::Value) -> String {
-        value
-            .as_ref()
-            .map_or_else(|| "unset".to_owned(), ToString::to_string)
+        or_unset(value.as_ref())
     }
 }
 

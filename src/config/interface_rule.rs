@@ -2,17 +2,15 @@
 
 use std::fmt;
 
-use super::kind::Kind;
+use super::kind::{Kind, or_unset};
+use super::name_rule::Signs;
 
 /// A list of interface names in NCCL's syntax: `eth,ib` takes names that start so, `=eth0` exact
 /// names, `^docker` all but these, `^=docker0` all but exactly these. A part of a name after a
 /// colon is ignored, as NCCL does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceRule {
-    /// Whether the names are those to leave out.
-    is_exclusion: bool,
-    /// Whether whole names are compared rather than their beginnings.
-    is_exact: bool,
+    signs: Signs,
     /// Names or beginnings of names.
     names: Vec<String>,
 }
@@ -20,19 +18,14 @@ pub struct InterfaceRule {
 impl InterfaceRule {
     /// Reads a rule; any text is one.
     pub fn new(text: &str) -> Self {
-        let (is_exclusion, rest) = strip_sign(text.trim(), '^');
-        let (is_exact, rest) = strip_sign(rest, '=');
+        let (signs, rest) = Signs::read(text.trim());
         let names = rest
             .split(',')
             .map(|item| item.split(':').next().unwrap_or_default().trim())
             .filter(|name| !name.is_empty())
             .map(str::to_owned)
             .collect();
-        Self {
-            is_exclusion,
-            is_exact,
-            names,
-        }
+        Self { signs, names }
     }
 
     /// Whether the rule allows the interface.
@@ -40,31 +33,20 @@ impl InterfaceRule {
         if self.names.is_empty() {
             return true;
         }
-        let is_named = self.names.iter().any(|name| match self.is_exact {
-            true => interface == name,
-            false => interface.starts_with(name),
-        });
-        is_named != self.is_exclusion
+        let mut names = self.names.iter();
+        let is_named = names.any(|name| self.signs.matches(interface, name));
+        is_named != self.signs.is_exclusion
     }
 
     /// Whether the rule says what to leave out rather than what to take.
     pub fn is_exclusion(&self) -> bool {
-        self.is_exclusion
+        self.signs.is_exclusion
     }
 }
 
 impl fmt::Display for InterfaceRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.is_exclusion { "^" } else { "" };
-        let exact = if self.is_exact { "=" } else { "" };
-        write!(out, "{sign}{exact}{}", self.names.join(","))
-    }
-}
-
-fn strip_sign(text: &str, sign: char) -> (bool, &str) {
-    match text.strip_prefix(sign) {
-        Some(rest) => (true, rest),
-        None => (false, text),
+        write!(out, "{}{}", self.signs, self.names.join(","))
     }
 }
 
@@ -87,9 +69,7 @@ impl Kind for InterfaceRules {
     }
 
     fn show(&self, value: &Self::Value) -> String {
-        value
-            .as_ref()
-            .map_or_else(|| "unset".to_owned(), ToString::to_string)
+        or_unset(value.as_ref())
     }
 }
 

@@ -188,11 +188,13 @@ impl Kind for OptionalAddressRange {
     }
 
     fn show(&self, value: &Self::Value) -> String {
-        value.map_or_else(
-            || "unset".to_owned(),
-            |range| format!("{}/{}", range.address, range.prefix_bits),
-        )
+        or_unset(value.map(|range| format!("{}/{}", range.address, range.prefix_bits)))
     }
+}
+
+/// A value that need not be there.
+pub(super) fn or_unset(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "unset".to_owned(), |value| value.to_string())
 }
 
 /// A length of time, in seconds when no unit is given.
@@ -284,7 +286,7 @@ impl Kind for OptionalText {
     }
 
     fn show(&self, value: &Self::Value) -> String {
-        value.clone().unwrap_or_else(|| "unset".to_owned())
+        or_unset(value.as_ref())
     }
 }
 

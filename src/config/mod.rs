@@ -9,6 +9,7 @@ mod hca_rule;
 mod identity;
 mod interface_rule;
 mod kind;
+mod name_rule;
 mod soft_nics;
 mod table;
 
