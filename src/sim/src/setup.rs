@@ -51,9 +51,8 @@ impl World {
         if self.character.is_long && index == 0 {
             plan.prolong(index, &mut Random::new(self.seed, 20));
         }
-        let sender = self.random.index(self.hosts.len());
-        let step = 1 + self.random.index(self.hosts.len() - 1);
-        let hosts = [sender, (sender + step) % self.hosts.len()];
+        let all: Vec<usize> = (0..self.hosts.len()).collect();
+        let hosts = self.two_of(&all);
         let paths = self.wire(hosts, nics);
         let count = paths.len();
         let roles = self.roles(count);
@@ -65,6 +64,13 @@ impl World {
             plan,
             config,
         });
+    }
+
+    /// A sender and another host to receive.
+    fn two_of(&mut self, hosts: &[usize]) -> [usize; 2] {
+        let sender = self.random.index(hosts.len());
+        let step = 1 + self.random.index(hosts.len() - 1);
+        [hosts[sender], hosts[(sender + step) % hosts.len()]]
     }
 
     /// Makes a connection.
@@ -137,9 +143,7 @@ impl World {
         if index >= CONNECTIONS_MAX || alive.len() < 2 || self.is_healed {
             return;
         }
-        let sender = self.random.index(alive.len());
-        let step = 1 + self.random.index(alive.len() - 1);
-        let hosts = [alive[sender], alive[(sender + step) % alive.len()]];
+        let hosts = self.two_of(&alive);
         let paths = self.wire(hosts, self.fabric.nics.len() / self.hosts.len());
         let mut roles = self.roles(paths.len());
         for (role, path) in roles.iter_mut().zip(&paths) {
