@@ -47,9 +47,6 @@ pub trait Role: Half + 'static {
         generation: Generation,
         completion: &Completion,
     ) -> std::result::Result<(), ProtocolError>;
-
-    /// Whether work on a path is not known to be complete.
-    fn is_posting(&self, path: PathId) -> bool;
 }
 
 /// This end of a generation, as a helper has made it, or could not.
@@ -110,7 +107,8 @@ impl<H: Role> Driver<H> {
         self.polls = self.polls.wrapping_add(1);
         let is_all = !self.is_calm || self.polls % IDLE_EVERY == 0;
         for path in self.paths.iter_mut() {
-            let is_used = path.id == PathId::PRIMARY || self.end.half().is_posting(path.id);
+            let is_posting = self.end.half().outstanding(path.id) > 0;
+            let is_used = path.id == PathId::PRIMARY || is_posting;
             if !is_used && !is_all {
                 continue;
             }
@@ -131,6 +129,20 @@ impl<H: Role> Driver<H> {
         }
         for made in self.made.take() {
             self.take_made(made);
+        }
+    }
+
+    /// Lets the half look at what the peer has written into the memory of each path. What breaks the
+    /// protocol ends the connection.
+    pub fn visit(
+        &mut self,
+        mut look: impl FnMut(&mut H, &Path<H::Memory>) -> std::result::Result<(), ProtocolError>,
+    ) {
+        for path in self.paths.iter_mut() {
+            if let Err(error) = look(self.end.half_mut(), path) {
+                self.fate.on_protocol_error(&self.shared.label, error);
+                path.fence();
+            }
         }
     }
 

@@ -54,10 +54,6 @@ impl Role for Receiver {
         self.handle_arrival(path, generation, completion.immediate, completion.byte_len)
             .map(drop)
     }
-
-    fn is_posting(&self, path: PathId) -> bool {
-        self.outstanding(path) > 0
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -182,18 +178,8 @@ impl ReceiveConnection {
     /// Looks for messages that came ahead of their credits, and copies them where they belong
     /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
     fn take_eagers(&mut self) {
-        let core = self.driver.end.half_mut();
-        for path in self.driver.paths.iter_mut() {
-            if path.failure().is_some() {
-                continue;
-            }
-            if let Err(error) = read_slots(core, path) {
-                let label = &self.driver.shared.label;
-                self.driver.fate.on_protocol_error(label, error);
-                path.fence();
-            }
-        }
-        while let Some(copy) = core.poll_eager() {
+        self.driver.visit(read_slots);
+        while let Some(copy) = self.core().poll_eager() {
             self.batch.note_arrival(copy.bytes);
             let Some(path) = self.driver.paths.get_mut(copy.path) else {
                 let error = "an early message without its path";
@@ -281,6 +267,9 @@ impl ReceiveConnection {
 }
 
 fn read_slots(core: &mut Receiver, path: &Path<Slots>) -> std::result::Result<(), ProtocolError> {
+    if path.failure().is_some() {
+        return Ok(());
+    }
     while let Some(slot) = core.eager_slot(path.id) {
         let head = path.memory.head(slot);
         if !core.handle_eager(path.id, path.generation, &head)? {

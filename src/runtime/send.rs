@@ -65,10 +65,6 @@ impl Role for Sender {
     ) -> std::result::Result<(), ProtocolError> {
         Ok(())
     }
-
-    fn is_posting(&self, path: PathId) -> bool {
-        self.outstanding(path) > 0
-    }
 }
 
 /// Name of a send.
@@ -271,7 +267,8 @@ impl SendConnection {
         self.driver.shared.note_poll();
         let now = super::now();
         self.driver.poll(now, |_| ());
-        self.read_rings();
+        self.driver.visit(read_ring);
+        self.adopt_eagers();
         self.read_inbox();
         let is_waiting = self.eager.iter().flatten().next().is_some();
         if self.starvation.is_due(now, is_waiting) {
@@ -320,18 +317,6 @@ impl SendConnection {
             .map(|open| open.seq)
             .filter(|seq| seq.0 & super::net::SEQ_MASK == seq_low)
             .ok_or_else(not_open)
-    }
-
-    fn read_rings(&mut self) {
-        let core = self.driver.end.half_mut();
-        for path in self.driver.paths.iter_mut() {
-            if let Err(error) = read_ring(core, path) {
-                let label = &self.driver.shared.label;
-                self.driver.fate.on_protocol_error(label, error);
-                path.fence();
-            }
-        }
-        self.adopt_eagers();
     }
 
     /// Eager sends become ordinary messages, which may have to be sent again.

@@ -2,9 +2,8 @@
 //!
 //! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
 //! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
-//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`],
-//! [`interleave`]). [`net`] is the
-//! door to a plugin's file.
+//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`], [`interleave`]).
+//! [`net`] is the door to a plugin's file.
 
 mod bench;
 mod demo;

@@ -2,7 +2,6 @@
 
 use crate::error::ProtocolError;
 use crate::ids::{Generation, PathId, WorkId};
-use crate::limits::SEND_DEPTH;
 use crate::paths::Condition;
 use crate::receiver::Receiver;
 use crate::recovery::Answer;
@@ -55,8 +54,8 @@ pub trait Half {
     fn work(&self, path: PathId) -> Work;
     /// Paths that the oldest message was posted on that is posted and not delivered, one bit each.
     fn owing(&self) -> u16;
-    /// Whether no more work fits on the send queue of a path.
-    fn is_full(&self, path: PathId) -> bool;
+    /// Work requests on the send queue of a path that are not known to be complete.
+    fn outstanding(&self, path: PathId) -> u32;
     /// Uses the paths of a route from now on.
     fn use_route(&mut self, route: Route);
     /// Says everything again that the other end may have missed (PROTOCOL R15).
@@ -130,8 +129,8 @@ impl Half for Sender {
         self.owing()
     }
 
-    fn is_full(&self, path: PathId) -> bool {
-        self.outstanding(path) >= SEND_DEPTH
+    fn outstanding(&self, path: PathId) -> u32 {
+        self.outstanding(path)
     }
 
     fn use_route(&mut self, route: Route) {
@@ -224,8 +223,8 @@ impl Half for Receiver {
         0
     }
 
-    fn is_full(&self, path: PathId) -> bool {
-        self.outstanding(path) >= SEND_DEPTH
+    fn outstanding(&self, path: PathId) -> u32 {
+        self.outstanding(path)
     }
 
     fn use_route(&mut self, route: Route) {

@@ -27,7 +27,7 @@ mod watchdog;
 use crate::error::ProtocolError;
 use crate::health::{Effect, Event, Health};
 use crate::ids::{Generation, PathId, WorkId};
-use crate::limits::PATHS_MAX;
+use crate::limits::{PATHS_MAX, SEND_DEPTH};
 use crate::paths::Condition;
 use crate::planted::{Bug, planted};
 use crate::receiver::Receiver;
@@ -315,6 +315,11 @@ impl<H: Half> End<H> {
     /// Whether `generation` is the newest of the path, attempts included.
     fn is_current(&self, path: PathId, generation: Generation) -> bool {
         self.paths[path.index()].is_some_and(|state| state.generation == generation)
+    }
+
+    /// Whether no more work fits on the send queue of a path.
+    fn is_full(&self, id: PathId) -> bool {
+        self.half.outstanding(id) >= SEND_DEPTH
     }
 
     /// Whether some path of this end is in service.

@@ -141,7 +141,7 @@ impl<H: Half> End<H> {
         };
         // The receiver may wait for a word to arrive when no request is left.
         let is_waiting =
-            is_busy || self.half.is_full(id) || (!H::IS_SENDER && self.half.work(id).is_waiting);
+            is_busy || self.is_full(id) || (!H::IS_SENDER && self.half.work(id).is_waiting);
         let watched = is_waiting && state.health.is_in_service();
         [
             deadline,

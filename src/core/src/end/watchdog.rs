@@ -36,7 +36,7 @@ impl<H: Half> End<H> {
         let stall_ns = self.config.stall_ns;
         let mut work = self.half.work(id);
         // Other work may wait for room.
-        work.is_waiting |= self.half.is_full(id);
+        work.is_waiting |= self.is_full(id);
         let Some(state) = self.state(id).filter(|state| state.health.is_in_service()) else {
             return;
         };
@@ -209,7 +209,7 @@ impl<H: Half> End<H> {
                 || self.paths[other.index()].is_some_and(|state| state.vain >= VAIN_MAX)
         };
         let is_owing = owing >> id.index() & 1 == 1;
-        if self.half.is_full(id) || (is_owing && self.ids().all(is_vain)) {
+        if self.is_full(id) || (is_owing && self.ids().all(is_vain)) {
             self.blame_queue_pair(now, id);
         } else {
             self.step(now, id, Event::Progress);
