@@ -132,8 +132,8 @@ impl<H: Role> Driver<H> {
         }
     }
 
-    /// Lets the half look at what the peer has written into the memory of each path. What breaks the
-    /// protocol ends the connection.
+    /// Lets the half look at what the peer has written into the memory of each path. What breaks
+    /// the protocol ends the connection.
     pub fn visit(
         &mut self,
         mut look: impl FnMut(&mut H, &Path<H::Memory>) -> std::result::Result<(), ProtocolError>,
