@@ -17,15 +17,16 @@ import time
 from pathlib import Path
 
 import elf
+import latency
 import launch
 import machine
 import nccl_tests
 import parts
 import speed
 
-# In this order; `speed` last, since it says most when all else is known to be right.
+# In this order; the measurements last, since they say most when all else is known to be right.
 PARTS = ["collectives", "versions", "loading", "cycles", "lifecycle", "training", "death",
-         "jax", "nccl-tests", "speed"]
+         "jax", "nccl-tests", "speed", "latency"]
 
 
 def arguments():
@@ -42,10 +43,10 @@ def arguments():
     add("--libnccl", type=Path, metavar="FILE",
         help="another libnccl.so.2, or one packed as .xz, to be preloaded")
     add("--nccl-tests", type=Path, metavar="DIR", help="sources or built programs")
-    add("--rounds", type=int, default=5, help="interleaved launches of speed (%(default)s)")
+    add("--rounds", type=int, default=5,
+        help="interleaved launches of speed, launches of latency (%(default)s)")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
         help="more environment for the plugin's launches")
-    add("--latency", action="store_true", help="speed measures the latency of 8 bytes only")
     add("--series", action="append", default=[], metavar="'LABEL: NAME=VALUE …'",
         help="one more series in the speed table")
     add("--limit", type=float, default=540.0, metavar="SECONDS",
@@ -104,7 +105,9 @@ def run_part(name, context, options, more):
         if name == "nccl-tests":
             return nccl_tests.run(context, options.nccl_tests)
         if name == "speed":
-            return speed.run(context, options.rounds, more, options.latency)
+            return speed.run(context, options.rounds, more)
+        if name == "latency":
+            return latency.run(context, options.rounds)
         return getattr(parts, name)(context)
     except Exception as error:
         return {"problems": [f"{type(error).__name__}: {error}"]}
@@ -138,7 +141,7 @@ def remark(name, result):
                f"{row['last']:.4f}, equal bit by bit"
     if name == "death":
         return f"error after {result['seconds_to_error']:.2f} s"
-    if name == "speed":
+    if "bars" in result:
         return "; ".join(f"{bar['what']} {bar['value']}" for bar in result["bars"])
     return f"{len(result.get('launches', []))} launches"
 
@@ -160,8 +163,9 @@ def summary(report):
     for name, result in report["parts"].items():
         row = [name, verdict(result), f"{result['seconds']:.0f}", remark(name, result)]
         lines.append("| " + " | ".join(row) + " |")
-    if "markdown" in report["parts"].get("speed", {}):
-        lines += ["", report["parts"]["speed"]["markdown"]]
+    for result in report["parts"].values():
+        if "markdown" in result:
+            lines += ["", result["markdown"]]
     for name, result in report["parts"].items():
         lines += [f"\n{name}: {text}" for text in result.get("problems", [])[:8]]
     return "\n".join(lines) + "\n"
@@ -230,7 +234,8 @@ def checked(options, wanted, plugin, gpus, scratch):
         save(context, report)
     pack_logs(context)
     print((context.out / "summary.md").read_text())
-    missed = [bar for bar in report["parts"].get("speed", {}).get("bars", []) if not bar["met"]]
+    bars = [bar for result in report["parts"].values() for bar in result.get("bars", [])]
+    missed = [bar for bar in bars if not bar["met"]]
     failed = [name for name, result in report["parts"].items() if result.get("problems")]
     return 1 if failed or (options.strict and missed) else 0
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -53,7 +54,7 @@ def store():
 
 
 def join(shared, prefix, chosen):
-    """Makes the default process group over NCCL, communicator included."""
+    """Makes the default process group over NCCL, communicator included if `chosen` is a device."""
     import torch.distributed as dist
 
     dist.init_process_group(
@@ -64,6 +65,20 @@ def join(shared, prefix, chosen):
         timeout=datetime.timedelta(seconds=OPERATION_LIMIT_S),
         device_id=chosen,
     )
+
+
+def timed(call, times):
+    """Seconds of each of `times` calls, the device idle before and after each."""
+    import torch
+
+    seconds = []
+    for _ in range(times):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 def leave():

@@ -24,7 +24,7 @@ TUNED = {
 PLUGIN, SOCKET = "plugin, default", "socket, default"
 TUNED_ROUNDS = 2
 # What the project wants to reach on two GPUs of one host, everything at its default.
-BANDWIDTH_SIZE, BANDWIDTH_BAR, LATENCY_BAR = 256 * MIB, 2.0, 1.05
+BANDWIDTH_SIZE, BANDWIDTH_BAR = 256 * MIB, 2.0
 
 
 def series(context, more):
@@ -39,11 +39,9 @@ def series(context, more):
 
 
 def _launch(context, name, number, env, sizes):
-    main = name in (PLUGIN, SOCKET)
     stem = "".join(letter if letter.isalnum() else "-" for letter in name)
-    listed = ",".join(map(str, sizes)) if sizes else "-"
-    arguments = ["rank_speed.py", listed, "latency" if main else "no"]
-    # No TUNING lines: writing one per operation would be part of the latency.
+    arguments = ["rank_speed.py", ",".join(map(str, sizes))]
+    # No TUNING lines: writing one per operation would take time, too.
     outcome = launch.run_ranks(
         context, f"speed-{stem}-{number}", arguments, 2, env, 120, subsystems="INIT,NET,ENV"
     )
@@ -62,39 +60,18 @@ def _collect(outcomes):
     return table
 
 
-def _latency(outcome, kind):
-    values = outcome.ranks[0].get("latency", {}).get(kind)
-    return statistics.median(values) * 1e6 if values else None
-
-
-def _latencies(plugin, socket, kind):
-    """Medians in µs per launch, and the ratio of each pair of neighbouring launches."""
-    pairs = [(_latency(a, kind), _latency(b, kind)) for a, b in zip(plugin, socket, strict=False)]
-    pairs = [pair for pair in pairs if None not in pair]
-    ratios = [a / b for a, b in pairs]
-    return {
-        "plugin_us": [round(a, 2) for a, _ in pairs],
-        "socket_us": [round(b, 2) for _, b in pairs],
-        "ratios": [round(ratio, 3) for ratio in ratios],
-        "median_ratio": round(statistics.median(ratios), 3) if ratios else None,
-    }
-
-
-def run(context, rounds, more, latency_only=False):
+def run(context, rounds, more):
     """The part. Needs two GPUs: ranks that share one are time-sliced."""
     if context.gpus < 2:
         return {"skipped": "needs two GPUs, one rank each", "problems": []}
     outcomes = {}
     chosen = series(context, more)
-    if latency_only:
-        chosen = {name: chosen[name] for name in (PLUGIN, SOCKET)}
     for number in range(rounds):
         for name, env in chosen.items():
             if name not in (PLUGIN, SOCKET) and number >= TUNED_ROUNDS:
                 continue
-            # The bandwidth of the two main series needs fewer launches than the latency.
-            sizes = SIZES if number < max(TUNED_ROUNDS, 3) and not latency_only else []
-            outcome = _launch(context, name, number, env, sizes[:-1] if context.quick else sizes)
+            sizes = SIZES[:-1] if context.quick else SIZES
+            outcome = _launch(context, name, number, env, sizes)
             outcomes.setdefault(name, []).append(outcome)
     return _result(outcomes)
 
@@ -102,31 +79,22 @@ def run(context, rounds, more, latency_only=False):
 def _result(outcomes):
     flat = [item for items in outcomes.values() for item in items]
     table = {name: _collect(items) for name, items in outcomes.items()}
-    latency = {
-        kind: _latencies(outcomes[PLUGIN], outcomes[SOCKET], kind)
-        for kind in ("synchronous_s", "batched_s")
-    }
     result = {
         "problems": [f"{item.name}: {text}" for item in flat for text in item.problems],
         "launches": [item.report() for item in flat],
         "gib_per_s": {name: {str(s): r for s, r in rows.items()} for name, rows in table.items()},
-        "latency_8_bytes": latency,
-        "bars": _bars(table, latency),
+        "bars": _bars(table),
     }
-    result["markdown"] = markdown(table, latency, result["bars"])
+    result["markdown"] = markdown(table, result["bars"])
     return result
 
 
-def _bars(table, latency):
+def _bars(table):
     ours, theirs = (table[name].get(BANDWIDTH_SIZE) for name in (PLUGIN, SOCKET))
     bars = []
     if ours and theirs:
         ratio = statistics.median(ours) / statistics.median(theirs)
         bars.append(("256 MiB, plugin / socket", round(ratio, 2), ">=", BANDWIDTH_BAR))
-    for kind, words in (("synchronous_s", "one at a time"), ("batched_s", "back to back")):
-        ratio = latency[kind]["median_ratio"]
-        if ratio is not None:
-            bars.append((f"8 bytes, {words}, plugin / socket", ratio, "<=", LATENCY_BAR))
     return [
         {"what": what, "value": value, "bar": f"{sign} {bar}",
          "met": value >= bar if sign == ">=" else value <= bar}
@@ -134,7 +102,7 @@ def _bars(table, latency):
     ]
 
 
-def markdown(table, latency, bars):
+def markdown(table, bars):
     """The tables for a report."""
     sizes = sorted({size for rows in table.values() for size in rows})
     lines = ["All-reduce fp32, algorithm bandwidth in GiB/s, median of the launches' medians:", ""]
@@ -143,12 +111,6 @@ def markdown(table, latency, bars):
     for name, rows in table.items():
         cells = [f"{statistics.median(rows[s]):.2f}" if s in rows else "" for s in sizes]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", "8-byte all-reduce, µs, median of each launch:", ""]
-    lines += ["| how | plugin | socket | ratio of each pair | median |", "|---|---|---|---|---|"]
-    for kind, words in (("synchronous_s", "one at a time"), ("batched_s", "back to back")):
-        row = latency[kind]
-        cells = [" ".join(map(str, row[key])) for key in ("plugin_us", "socket_us", "ratios")]
-        lines.append(f"| {words} | " + " | ".join(cells) + f" | {row['median_ratio']} |")
     lines.append("")
     for bar in bars:
         word = "met" if bar["met"] else "NOT met"
