@@ -25,6 +25,10 @@ macro_rules! bugs {
 bugs! {
     /// PROTOCOL R1: what is posted again is cut anew, by the route of now.
     CutAnew = "cut-anew",
+    /// PROTOCOL R1: shares begin at any byte.
+    CutsAnywhere = "cuts-anywhere",
+    /// PROTOCOL R1: a share may be as small as it likes.
+    SharesMayBeThin = "shares-may-be-thin",
     /// PROTOCOL R2: done means posted.
     DoneIsPosted = "done-is-posted",
     /// PROTOCOL R3: the receiver opens messages beyond the window.
@@ -39,8 +43,14 @@ bugs! {
     LastSegmentCompletes = "last-segment-completes",
     /// PROTOCOL R5: a segment that comes twice counts twice.
     DuplicatesCount = "duplicates-count",
+    /// PROTOCOL R5: segments of one message may disagree on their count.
+    CountsMayDiffer = "counts-may-differ",
+    /// PROTOCOL R5: segments may hold more than their buffer.
+    BuffersMayOverflow = "buffers-may-overflow",
     /// PROTOCOL R6: all credits of a group say the same place.
     GroupIsOnePlace = "group-is-one-place",
+    /// PROTOCOL R6: the sender takes a group with gaps.
+    GroupsMayHaveGaps = "groups-may-have-gaps",
     /// PROTOCOL R7: a send takes the first free receive, whatever its tag.
     TagsAreIgnored = "tags-are-ignored",
     /// PROTOCOL R7: a send that fits nothing in the oldest group takes a receive of another.
@@ -49,8 +59,12 @@ bugs! {
     GroupGoesEarly = "group-goes-early",
     /// PROTOCOL R8: a send is not cut down to its receive.
     SendsAreNotCut = "sends-are-not-cut",
+    /// PROTOCOL R8: of several that are cut the last is reported.
+    LastCutIsReported = "last-cut-is-reported",
     /// PROTOCOL R9: a line is taken whatever its marker.
     MarkersAreIgnored = "markers-are-ignored",
+    /// PROTOCOL R9: a line is taken whatever its generation.
+    LinesAreOfAnyGeneration = "lines-are-of-any-generation",
     /// PROTOCOL R10: the counter read last counts, not the greatest.
     CountersFall = "counters-fall",
     /// PROTOCOL R10: a counter may go beyond what was posted.
@@ -61,14 +75,26 @@ bugs! {
     NumberIsUsedAgain = "number-is-used-again",
     /// PROTOCOL R13: what arrives in a generation that is over counts.
     PastIsHeard = "past-is-heard",
+    /// PROTOCOL R13: credits of a generation that is over count.
+    OldCreditsCount = "old-credits-count",
+    /// PROTOCOL R13: counters of a generation that is over count.
+    OldCountersCount = "old-counters-count",
+    /// PROTOCOL R13: completions of a generation that is over count.
+    OldCompletionsCount = "old-completions-count",
+    /// PROTOCOL R13: an immediate counts whatever generation it names.
+    ImmediatesAreOfAnyGeneration = "immediates-are-of-any-generation",
     /// PROTOCOL R14: work requests are posted without end.
     QueueHasNoEnd = "queue-has-no-end",
+    /// PROTOCOL R14: no work request is signalled because of its place.
+    NothingIsSignalled = "nothing-is-signalled",
     /// PROTOCOL R14: a completion accounts for itself only.
     CompletionsCountOne = "completions-count-one",
     /// PROTOCOL R14: a segment that was handed back does not come again.
     HandedBackIsLost = "handed-back-is-lost",
     /// PROTOCOL R15: credits are said once.
     CreditsAreSaidOnce = "credits-are-said-once",
+    /// PROTOCOL R15: the counter is not said again.
+    CounterIsSaidOnce = "counter-is-said-once",
     /// PROTOCOL R15: what is said again is not signalled.
     ResentIsUnsigned = "resent-is-unsigned",
     /// PROTOCOL R16: a message that was reported takes segments.
@@ -103,10 +129,14 @@ bugs! {
     LostIsTaken = "lost-is-taken",
     /// PROTOCOL R43: the credit of an early message is not kept.
     EarlyCreditIsDropped = "early-credit-is-dropped",
+    /// PROTOCOL R43: what says no more than the last count of a receiver is an error all the same.
+    GoodbyeIsForgotten = "goodbye-is-forgotten",
     /// PROTOCOL R50: a generation that is over is still posted in.
     PostsAfterFence = "posts-after-fence",
     /// PROTOCOL R50: the other end is not told that a generation is over.
     FenceIsNotTold = "fence-is-not-told",
+    /// PROTOCOL R50: a frame is said again as fast as at first.
+    FramesKeepTheirPace = "frames-keep-their-pace",
     /// PROTOCOL R51: what has arrived is posted again as well.
     ReplaysAll = "replays-all",
     /// PROTOCOL R51: of what a message lacks, only the first segment is posted again.
@@ -130,12 +160,18 @@ bugs! {
     StrictIsIgnored = "strict-is-ignored",
     /// PROTOCOL R54: a send is done although a generation that held it may still read it.
     DoneUnfenced = "done-unfenced",
+    /// PROTOCOL R54: all sends wait for the fence of a generation, whether it held them or not.
+    AllWaitForFences = "all-wait-for-fences",
     /// PROTOCOL R55: nothing is posted anywhere while one generation is being settled.
     AllPathsWait = "all-paths-wait",
     /// PROTOCOL R56: the receiver accepts an offer before its old generation is committed.
     OfferBeforeCommit = "offer-before-commit",
     /// PROTOCOL R56: the sender begins an attempt before the generations before it are settled.
     AttemptBeforeSettled = "attempt-before-settled",
+    /// PROTOCOL R56: consent to an older attempt counts for the present one.
+    LateAcceptCounts = "late-accept-counts",
+    /// PROTOCOL R56: the receiver accepts an offer that it has heard of before.
+    OldOfferCounts = "old-offer-counts",
     /// PROTOCOL R57: the back-off grows beyond the longest.
     BackOffHasNoCap = "back-off-has-no-cap",
     /// PROTOCOL R57: the back-off does not grow.
@@ -154,6 +190,14 @@ bugs! {
     HoldDownIsFlat = "hold-down-is-flat",
     /// PROTOCOL R58: a path that was long in service keeps its hold-down.
     HoldDownStays = "hold-down-stays",
+    /// PROTOCOL R58: the hold-down grows beyond the longest.
+    HoldDownHasNoCap = "hold-down-has-no-cap",
+    /// PROTOCOL R58: a path whose queue pair only was at fault has the whole hold-down.
+    TrustIsForgotten = "trust-is-forgotten",
+    /// PROTOCOL R58: the hold-down of the only path is not cut short.
+    LonelyPathsWait = "lonely-paths-wait",
+    /// PROTOCOL R58: the first probe that is lost ends the attempt.
+    OneLostProbeFails = "one-lost-probe-fails",
     /// PROTOCOL R58: a path that comes back has its full weight at once.
     NoRamp = "no-ramp",
     /// PROTOCOL R59: a path is in service without a proof of its own.
@@ -162,12 +206,34 @@ bugs! {
     NoPeerProof = "no-peer-proof",
     /// PROTOCOL R60: work without progress raises no suspicion.
     WatchdogSleeps = "watchdog-sleeps",
+    /// PROTOCOL R60: large work has no more time than small work.
+    BytesNeedNoTime = "bytes-need-no-time",
+    /// PROTOCOL R60: progress does not clear a path.
+    ProgressClearsNothing = "progress-clears-nothing",
+    /// PROTOCOL R60: the probe on the queue pair has its whole time, whatever its NICs say.
+    OwnProbeIsNotHurried = "own-probe-is-not-hurried",
+    /// PROTOCOL R60: a probe that passes again and again without progress proves that all is well.
+    VainProbesClear = "vain-probes-clear",
+    /// PROTOCOL R60: so does one behind a send queue that stays full.
+    FullQueueIsCleared = "full-queue-is-cleared",
+    /// PROTOCOL R60: the receiver does not watch its credit path.
+    ReceiverSleeps = "receiver-sleeps",
+    /// PROTOCOL R60: nor does it when only what it has said again is under way.
+    ResentIsUnwatched = "resent-is-unwatched",
     /// PROTOCOL R60: a good probe between the NICs clears a path.
     OtherProbeClears = "other-probe-clears",
     /// PROTOCOL R61: a path is left although there is nowhere better to go.
     NowhereBetter = "nowhere-better",
     /// PROTOCOL R61: paths are left as often as they look bad.
     LeavesWithoutLimit = "leaves-without-limit",
+    /// PROTOCOL R61: an answer counts at the last moment as well.
+    LastAnswersCount = "last-answers-count",
+    /// PROTOCOL R61: NICs somebody spoke against have the usual time.
+    HintsTakeTheirTime = "hints-take-their-time",
+    /// PROTOCOL R61: they have the short time again and again.
+    HintsStay = "hints-stay",
+    /// PROTOCOL R61: progress of what was on its way speaks for them.
+    ProgressOutweighsHints = "progress-outweighs-hints",
     /// PROTOCOL R62: requests fail as soon as no path is in service.
     NoPatience = "no-patience",
     /// PROTOCOL R62: a connection without requests fails as well.
@@ -176,6 +242,10 @@ bugs! {
     EarlyIsUnwatched = "early-is-unwatched",
     /// PROTOCOL R62: requests never fail.
     NeverGivesUp = "never-gives-up",
+    /// PROTOCOL R62: they never fail where a generation could not be fenced.
+    FencesAreAwaited = "fences-are-awaited",
+    /// PROTOCOL R62: nobody watches a send whose group lacks credits.
+    GroupIsUnwatched = "group-is-unwatched",
 }
 
 /// The bug that is planted: its number + 1, or 0.

@@ -6,6 +6,7 @@
 use crate::error::ProtocolError;
 use crate::ids::PathId;
 use crate::limits::{SEGMENT_ALIGN, SEGMENT_BYTES_MAX, SEGMENTS_MAX, SHARES_MAX, STRIPE_BYTES_MIN};
+use crate::planted::{Bug, planted};
 use crate::route::{Route, WeightedPath};
 
 /// Largest payload of a segment on one connection, in bytes: a multiple of 128 from 64 KiB to
@@ -117,11 +118,16 @@ impl Cut {
     fn spread(bytes: u32, entries: &[WeightedPath], size: SegmentSize) -> Option<Self> {
         let mut builder = Builder::new(size);
         let mut segments = 0;
-        for (path, end) in ends(u64::from(bytes / SEGMENT_ALIGN), entries) {
+        let align = if planted(Bug::CutsAnywhere) {
+            1
+        } else {
+            SEGMENT_ALIGN
+        };
+        for (path, end) in ends(u64::from(bytes / align), entries) {
             let last = path == entries[entries.len() - 1].path;
-            let end = if last { bytes } else { end * SEGMENT_ALIGN };
+            let end = if last { bytes } else { end * align };
             let share = end - builder.end;
-            if share < STRIPE_BYTES_MIN {
+            if share < STRIPE_BYTES_MIN && !planted(Bug::SharesMayBeThin) {
                 return None;
             }
             segments += size.segments(share);

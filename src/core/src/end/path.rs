@@ -3,6 +3,7 @@
 use super::values::EndConfig;
 use crate::health::Health;
 use crate::ids::Generation;
+use crate::planted::{Bug, planted};
 use crate::time::Time;
 use crate::wire::path_frame::Endpoint;
 
@@ -34,7 +35,10 @@ impl Repeat {
         let is_due = self.at.is_some_and(|at| at <= now);
         if is_due {
             self.at = Some(now.plus(self.interval_ns));
-            self.interval_ns = (self.interval_ns * 2).min(REPEAT_MAX * repeat_ns);
+            let slower_ns = (self.interval_ns * 2).min(REPEAT_MAX * repeat_ns);
+            if !planted(Bug::FramesKeepTheirPace) {
+                self.interval_ns = slower_ns;
+            }
         }
         is_due
     }

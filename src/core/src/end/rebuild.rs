@@ -57,10 +57,12 @@ impl<H: Half> End<H> {
         } else if state.is_return && lasted < config.flap_ns {
             state.is_trusted = false;
             let factor = if planted(Bug::HoldDownIsFlat) { 1 } else { 2 };
-            state.hold_down_ns = state
-                .hold_down_ns
-                .saturating_mul(factor)
-                .min(config.hold_down_max_ns);
+            let longest_ns = if planted(Bug::HoldDownHasNoCap) {
+                u64::MAX
+            } else {
+                config.hold_down_max_ns
+            };
+            state.hold_down_ns = state.hold_down_ns.saturating_mul(factor).min(longest_ns);
         }
         state.attempts = 0;
         state.due = now.plus(jitter);
@@ -239,7 +241,8 @@ impl<H: Half> End<H> {
     /// The sender's hold-down is that of the connection; to the receiver one probe is enough.
     pub(super) fn restart_hold_down(&mut self, now: Time, id: PathId) {
         if let Some(state) = self.state(id) {
-            let is_short = !H::IS_SENDER || state.is_trusted || planted(Bug::NoHoldDown);
+            let is_trusted = state.is_trusted && !planted(Bug::TrustIsForgotten);
+            let is_short = !H::IS_SENDER || is_trusted || planted(Bug::NoHoldDown);
             let hold_down_ns = if is_short { 0 } else { state.hold_down_ns };
             state.hold_end = now.plus(hold_down_ns);
         }
@@ -255,7 +258,8 @@ impl<H: Half> End<H> {
         state.own_probe = None;
         if !passed {
             // One may be lost; the next makes the target say so.
-            if core::mem::replace(&mut state.is_missed, true) {
+            let is_second = core::mem::replace(&mut state.is_missed, true);
+            if is_second || planted(Bug::OneLostProbeFails) {
                 self.step(now, id, Event::Failed);
             } else {
                 state.probe_at = now;
@@ -264,7 +268,7 @@ impl<H: Half> End<H> {
         }
         state.is_missed = false;
         let mut rest = state.hold_end.since(now);
-        if !has_service {
+        if !has_service && !planted(Bug::LonelyPathsWait) {
             // All may have flapped: then the wait for one of them stays short.
             rest = rest.min(state.since.plus(first_ns).since(now));
         }
@@ -305,7 +309,7 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(id).filter(|_| !H::IS_SENDER) else {
             return false;
         };
-        if generation <= state.generation {
+        if generation <= state.generation && !planted(Bug::OldOfferCounts) {
             let is_attempt = generation == state.generation && state.health.is_attempt();
             state.accept_due = is_attempt && state.local.is_some();
             return false;
@@ -335,7 +339,7 @@ impl<H: Half> End<H> {
     ) -> bool {
         let expected = self.state(id).filter(|state| {
             H::IS_SENDER
-                && state.generation == generation
+                && (state.generation == generation || planted(Bug::LateAcceptCounts))
                 && state.health == Health::Rebuild
                 && state.local.is_some()
                 && state.remote.is_none()

@@ -45,12 +45,17 @@ impl<H: Half> End<H> {
             (state.progress, state.progressed) = (work.progress, now);
             (state.patience_ns, state.vain) = (stall_ns, 0);
             // What was on its way before its port was lost proves nothing.
-            if state.health == Health::Suspect && work.is_waiting && !state.is_hinted {
+            let counts = (!state.is_hinted || planted(Bug::ProgressOutweighsHints))
+                && !planted(Bug::ProgressClearsNothing);
+            if state.health == Health::Suspect && work.is_waiting && counts {
                 self.step(now, id, Event::Progress);
             }
             return;
         }
-        let needed = work.bytes.saturating_mul(1_000_000_000) / rate_min;
+        let mut needed = work.bytes.saturating_mul(1_000_000_000) / rate_min;
+        if planted(Bug::BytesNeedNoTime) {
+            needed = 0;
+        }
         let patience_ns = state.patience_ns.saturating_add(needed);
         let is_stalled =
             now.since(state.progressed) >= patience_ns && !planted(Bug::WatchdogSleeps);
@@ -94,7 +99,7 @@ impl<H: Half> End<H> {
         if let Some(state) = self.state(id) {
             state.own_probe = Some(own);
             state.pair_probe = None;
-            if state.is_hinted {
+            if state.is_hinted && !planted(Bug::HintsTakeTheirTime) {
                 pair_deadline = now.plus(self.config.hint_probe_ns);
             }
         }
@@ -142,7 +147,8 @@ impl<H: Half> End<H> {
             pair.result = Some(passed);
             if passed {
                 state.pair_passed = Some(now);
-                let is_suspect = state.health == Health::Suspect;
+                let is_suspect =
+                    state.health == Health::Suspect && !planted(Bug::OwnProbeIsNotHurried);
                 if let Some(own) = state.own_probe.as_mut().filter(|_| is_suspect) {
                     own.deadline = own.deadline.min(own_deadline);
                 }
@@ -209,7 +215,9 @@ impl<H: Half> End<H> {
                 || self.paths[other.index()].is_some_and(|state| state.vain >= VAIN_MAX)
         };
         let is_owing = owing >> id.index() & 1 == 1;
-        if self.is_full(id) || (is_owing && self.ids().all(is_vain)) {
+        let is_all_vain = is_owing && self.ids().all(is_vain) && !planted(Bug::VainProbesClear);
+        let is_full = self.is_full(id) && !planted(Bug::FullQueueIsCleared);
+        if is_full || is_all_vain {
             self.blame_queue_pair(now, id);
         } else {
             self.step(now, id, Event::Progress);
@@ -221,7 +229,10 @@ impl<H: Half> End<H> {
     fn evict(&mut self, now: Time, id: PathId) {
         let since = self.paths[id.index()].map_or(now, |state| state.since);
         // What comes back at the last moment may as well come back here at the next.
-        let is_early = |at: Time| at >= since && 4 * at.since(since) <= 3 * now.since(since);
+        let is_early = |at: Time| {
+            at >= since
+                && (4 * at.since(since) <= 3 * now.since(since) || planted(Bug::LastAnswersCount))
+        };
         let is_better = |state: &&super::PathState| {
             state.health.is_in_service() && state.pair_passed.is_some_and(is_early)
         };
@@ -254,7 +265,8 @@ impl<H: Half> End<H> {
     fn ask_again(&mut self, now: Time, id: PathId) {
         if let Some(state) = self.state(id) {
             (state.own_probe, state.pair_probe) = (None, None);
-            (state.since, state.is_hinted) = (now, false);
+            state.since = now;
+            state.is_hinted &= planted(Bug::HintsStay);
         }
         let jitter = self.jitter(self.config.probe_ns / 4);
         self.suspect(now.plus(jitter), id);

@@ -67,7 +67,8 @@ impl Message {
         bytes: u32,
     ) -> Result<Progress, ProtocolError> {
         let (seq, now) = (self.credit.seq, immediate.count);
-        if self.segments != 0 && self.segments != now {
+        let is_other = self.segments != 0 && self.segments != now;
+        if is_other && !planted(Bug::CountsMayDiffer) {
             let first = self.segments;
             return Err(ProtocolError::SegmentCountChanged { seq, first, now });
         }
@@ -75,8 +76,8 @@ impl Message {
         if self.arrived & bit != 0 && !planted(Bug::DuplicatesCount) {
             return Ok(Progress::Duplicate);
         }
-        let room = self.credit.capacity - self.bytes;
-        if bytes > room {
+        let room = self.credit.capacity.saturating_sub(self.bytes);
+        if bytes > room && !planted(Bug::BuffersMayOverflow) {
             return Err(ProtocolError::Overrun(seq));
         }
         self.segments = now;

@@ -153,7 +153,8 @@ impl Receiver {
         immediate: u32,
         bytes: u32,
     ) -> Result<Arrival, ProtocolError> {
-        let same_generation = Immediate::generation_of(immediate) == generation.wire();
+        let same_generation = Immediate::generation_of(immediate) == generation.wire()
+            || planted(Bug::ImmediatesAreOfAnyGeneration);
         let is_over = !self.paths.accepts(path, generation) && !planted(Bug::PastIsHeard);
         if !same_generation || is_over {
             self.statistics.stale_arrivals += 1;
@@ -302,7 +303,7 @@ impl Receiver {
             if !planted(Bug::CreditsAreSaidOnce) {
                 self.credited = first;
             }
-            self.counter_due = true;
+            self.counter_due = !planted(Bug::CounterIsSaidOnce);
             self.is_resending = true;
         }
     }

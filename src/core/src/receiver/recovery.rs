@@ -124,8 +124,10 @@ impl Receiver {
                 .filter(|state| state.generation() == generation);
             place == path && state.is_some_and(|state| state.completed() < posted)
         });
+        let is_unsure = is_unsure && !planted(Bug::ResentIsUnwatched);
+        let is_watching = is_credit_path && !planted(Bug::ReceiverSleeps);
         Work {
-            is_waiting: is_credit_path && (self.is_waiting() || is_unsure),
+            is_waiting: is_watching && (self.is_waiting() || is_unsure),
             progress: completed + self.delivered.0,
             bytes: 0,
         }

@@ -272,7 +272,8 @@ impl Sender {
             return None;
         }
         let Some((_, oldest)) = self.eagers.unbound().next() else {
-            return self.is_group_busy().then_some((next, self.credited.0));
+            let is_watched = self.is_group_busy() && !planted(Bug::GroupIsUnwatched);
+            return is_watched.then_some((next, self.credited.0));
         };
         let home = self.eagers.home;
         let home = home.filter(|&(path, generation)| self.paths.accepts(path, generation));

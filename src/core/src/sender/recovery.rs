@@ -149,7 +149,9 @@ impl Sender {
         self.confirm(if is_all { self.posted } else { Seq(delivered) });
         self.confirm_eagers(delivered);
         // Its counters and answers may still say so when the eager sends are long released.
-        self.goodbye = self.goodbye.max(Seq(delivered));
+        if !planted(Bug::GoodbyeIsForgotten) {
+            self.goodbye = self.goodbye.max(Seq(delivered));
+        }
         Ok(())
     }
 
@@ -217,7 +219,8 @@ impl Sender {
         if planted(Bug::DoneIsPosted) {
             return seq < self.posted;
         }
-        let is_read = self.messages.get(seq).held & self.unfenced != 0;
+        let is_read = self.messages.get(seq).held & self.unfenced != 0
+            || (self.unfenced != 0 && planted(Bug::AllWaitForFences));
         seq < self.delivered && (!is_read || planted(Bug::DoneUnfenced))
     }
 
