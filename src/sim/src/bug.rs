@@ -53,6 +53,10 @@ pub enum Bug {
     /// The number of a queue pair is free as soon as its generation is settled, and packets are
     /// always counted from 0.
     NumberIsFree,
+    /// Packets are always counted from 0.
+    PacketsCountFromZero,
+    /// A queue pair is made for the address that its port had at first.
+    AddressIsKept,
     /// Memory is deregistered while the connection still runs.
     DeregistersFirst,
     /// One inside the core.
@@ -61,7 +65,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those outside the core, with the names by which people call them.
-    const AROUND: [(&'static str, Self); 24] = [
+    const AROUND: [(&'static str, Self); 26] = [
         ("fence-is-a-lie", Self::FenceIsALie),
         ("target-fence-is-a-lie", Self::TargetFenceIsALie),
         ("bus-is-forgotten", Self::BusIsForgotten),
@@ -85,6 +89,8 @@ impl Bug {
         ("slot-is-reused", Self::SlotIsReused),
         ("staging-is-shared", Self::StagingIsShared),
         ("number-is-free", Self::NumberIsFree),
+        ("packets-count-from-zero", Self::PacketsCountFromZero),
+        ("address-is-kept", Self::AddressIsKept),
         ("deregisters-first", Self::DeregistersFirst),
     ];
 

@@ -39,6 +39,10 @@ pub struct Character {
     pub is_hasty: bool,
     /// How long what was accepted takes to reach memory, if that is long.
     pub bus_delay: Option<Nanos>,
+    /// A port that comes back has another address, and none for a while.
+    pub moves_addresses: bool,
+    /// Devices have few numbers: that of a queue pair that is over is given anew at once.
+    pub has_few_numbers: bool,
 }
 
 impl Character {
@@ -52,6 +56,8 @@ impl Character {
         back_off_max: 60 * SECOND,
         is_hasty: false,
         bus_delay: None,
+        moves_addresses: false,
+        has_few_numbers: false,
     };
 
     /// That of any other.
@@ -70,6 +76,8 @@ impl Character {
                 usual.back_off_max_ns
             },
             is_hasty: random.percent(15),
+            moves_addresses: random.percent(15),
+            has_few_numbers: random.percent(15),
         }
     }
 }

@@ -184,7 +184,8 @@ impl World {
             }
             Action::Destroy { path, up_to } => {
                 // Its number stays unused as long as packets for it may be under way.
-                let is_at_once = self.bug == Some(Bug::NumberIsFree);
+                let is_at_once =
+                    self.bug == Some(Bug::NumberIsFree) || self.character.has_few_numbers;
                 let pause = if is_at_once { 0 } else { QUARANTINE };
                 for held in self.state(end).held.clone() {
                     if held.path == path && held.generation <= up_to {

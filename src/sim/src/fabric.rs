@@ -41,6 +41,8 @@ pub struct Nic {
     pub eats_completions: bool,
     /// Its port has no address yet: no queue pair can be made.
     pub nameless: bool,
+    /// Which address its port has: another one each time that it has moved.
+    pub address: u32,
     /// Everything to and from it waits until then, as under a storm of pause frames.
     pub held_until: Nanos,
     /// Bytes of work requests that it has sent.
@@ -103,6 +105,7 @@ impl Fabric {
                     hung: false,
                     eats_completions: false,
                     nameless: false,
+                    address: 0,
                     held_until: 0,
                     sent: 0,
                     busy_until: 0,

@@ -8,7 +8,7 @@ use crate::bug::Bug;
 use crate::check::Class;
 use crate::connection::{Held, Mailbox, Side};
 use crate::nic::{Completion, QpId, State, Status};
-use crate::numbers::STARTS;
+use crate::numbers::{STARTS, start_apart};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use crate::slot::Slots;
 use crate::world::{EndId, Event, Owner, World};
@@ -104,10 +104,17 @@ impl World {
         };
         // Fresh, so that no late packet of another queue pair with this number fits.
         let start = match self.bug {
-            Some(Bug::NumberIsFree) => 0,
+            Some(Bug::NumberIsFree | Bug::PacketsCountFromZero) => 0,
+            _ if self.character.has_few_numbers => {
+                start_apart(self.nics.qps.len(), self.random.below(STARTS))
+            }
             _ => self.random.below(STARTS),
         };
-        let qp = self.nics.create(nic, receives, start);
+        let port = match self.bug {
+            Some(Bug::AddressIsKept) => 0,
+            _ => self.fabric.nics[nic].address,
+        };
+        let qp = self.nics.create((nic, port), receives, start);
         let memory = if end.side == Side::Sender {
             self.mailboxes.push(Mailbox::default());
             self.mailboxes.len() - 1
@@ -155,6 +162,7 @@ impl World {
             let held = self.make_qp(end, path, generation);
             let mut queue_pair = [0; 64];
             queue_pair[..8].copy_from_slice(&(held.qp as u64).to_le_bytes());
+            queue_pair[8..12].copy_from_slice(&self.nics.qps[held.qp].port.to_le_bytes());
             let memory_address = self.owners[held.qp].memory as u64;
             Some(Endpoint {
                 queue_pair,
@@ -167,9 +175,10 @@ impl World {
         self.wake_at(end, self.queue.now());
     }
 
-    /// Tells a queue pair which one is at the other end, and which memory that offers.
-    pub(crate) fn join(&mut self, end: EndId, qp: QpId, peer: QpId, memory: u64) {
-        self.nics.qps[qp].peer = Some(peer);
+    /// Tells a queue pair which one is at the other end, on which port, and which memory that
+    /// offers.
+    pub(crate) fn join(&mut self, end: EndId, qp: QpId, (peer, port): (QpId, u32), memory: u64) {
+        (self.nics.qps[qp].peer, self.nics.qps[qp].peer_port) = (Some(peer), port);
         for entry in &mut self.state(end).held {
             if entry.qp == qp {
                 entry.remote = memory;
@@ -187,9 +196,10 @@ impl World {
         let Some(held) = self.connections[end.connection].held(end.side, path, generation) else {
             return;
         };
-        let mut number = [0; 8];
+        let (mut number, mut port) = ([0; 8], [0; 4]);
         number.copy_from_slice(&remote.queue_pair[..8]);
-        let peer = u64::from_le_bytes(number) as QpId;
+        port.copy_from_slice(&remote.queue_pair[8..12]);
+        let peer = (u64::from_le_bytes(number) as QpId, u32::from_le_bytes(port));
         self.join(end, held.qp, peer, remote.memory_address);
         // Resolving an address may take its time.
         let slow = self.random.percent(5);

@@ -5,8 +5,11 @@ use crate::fabric::NicId;
 use crate::fault::{Kind, When, lateness};
 use crate::helper::HANG_STEP;
 use crate::nic::{QpId, State, Status};
-use crate::queue::{MICROSECOND, MILLISECOND, Nanos};
+use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use crate::world::{Event, Hint, World};
+
+/// Longest time from a link until its port has an address.
+const ADDRESS_LATE_MAX: Nanos = 3 * SECOND;
 
 impl World {
     /// Lets the faults that wait for a time wait for it.
@@ -333,11 +336,25 @@ impl World {
             return;
         }
         self.fabric.nics[nic].up = up;
+        if up {
+            self.move_address(nic);
+        }
         if self.random.percent(80) {
             let hint = if up { Hint::LinkUp } else { Hint::LinkDown };
             let delay = self.random.magnitude(MICROSECOND, 2 * MILLISECOND);
             self.queue.after(delay, Event::Hint { nic, hint });
         }
+    }
+
+    /// A port that comes back may have another address, and none at first.
+    pub(crate) fn move_address(&mut self, nic: NicId) {
+        if !self.character.moves_addresses {
+            return;
+        }
+        let entry = &mut self.fabric.nics[nic];
+        (entry.address, entry.nameless) = (entry.address + 1, true);
+        let delay = self.random.magnitude(MICROSECOND, ADDRESS_LATE_MAX);
+        self.queue.after(delay, Event::Address(nic));
     }
 
     fn set_dead(&mut self, nic: NicId, dead: bool) {

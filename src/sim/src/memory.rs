@@ -149,6 +149,11 @@ impl Memory {
                 "{now}: a write landed in buffer {buffer} after it was deregistered"
             ));
         }
+        if at % LINE_BYTES != 0 {
+            return Err(format!(
+                "{now}: a write began within a line of buffer {buffer}"
+            ));
+        }
         let Some(expected) = entry.expected else {
             return Err(format!(
                 "{now}: a write of {:?} landed in buffer {buffer} after its receive was done",

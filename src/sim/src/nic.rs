@@ -97,14 +97,17 @@ impl Nics {
         }
     }
 
-    /// A queue pair without a peer, with `receives` posted, whose packets count from `start`.
-    pub fn create(&mut self, nic: NicId, receives: u32, start: u64) -> QpId {
+    /// A queue pair without a peer on the `port` of a NIC, with `receives` posted, whose packets
+    /// count from `start`.
+    pub fn create(&mut self, (nic, port): (NicId, u32), receives: u32, start: u64) -> QpId {
         let number = self.numbers.take(nic, self.qps.len());
         self.qps.push(Qp {
             nic,
             number,
             start,
+            port,
             peer: None,
+            peer_port: 0,
             state: State::Ready,
             black_hole: false,
             completions: VecDeque::new(),
@@ -182,6 +185,13 @@ impl Nics {
             NicEvent::Depart { qp, epoch } => self.depart(qp, epoch, around, read),
             NicEvent::Arrive(packet) => self.arrive(packet, around, reachable),
             NicEvent::Land { qp, packet } => self.land(qp, &packet, around),
+            NicEvent::Ack { qp, ordinal }
+            | NicEvent::Gap { qp, ordinal }
+            | NicEvent::Refused { qp, ordinal }
+                if !self.is_holder(qp) =>
+            {
+                self.stray(qp, ordinal)
+            }
             NicEvent::Ack { qp, ordinal } => self.acknowledge(qp, ordinal, around),
             NicEvent::Gap { qp, ordinal } => {
                 let effect = self.acknowledge(qp, ordinal, around);
@@ -226,6 +236,7 @@ impl Nics {
             Body::Line { .. } | Body::Probe => None,
         };
         let to = entry.peer.map(|peer| self.qps[peer].address());
+        let to = to.filter(|_| self.is_addressed(qp, around.fabric));
         let bytes = work.bytes();
         let parts = work.parts();
         for part in 0..parts {
@@ -269,7 +280,7 @@ impl Nics {
     ) -> Effect {
         let from = packet.from;
         let (source, target) = (self.qps[from].nic, packet.to.0);
-        if !around.fabric.is_on(target) {
+        if !around.fabric.is_on(target) || !self.is_addressed(from, around.fabric) {
             return Effect::None;
         }
         let qp = match self.target(&packet) {
@@ -406,7 +417,7 @@ impl Nics {
     ) {
         let entry = &self.qps[qp];
         let Some(peer) = entry.peer else { return };
-        if entry.black_hole {
+        if entry.black_hole || !self.is_addressed(qp, around.fabric) {
             return;
         }
         if let Some(travel) = way_back(target, source, around) {

@@ -178,8 +178,12 @@ pub struct Qp {
     pub number: usize,
     /// Number of its first packet.
     pub start: u64,
+    /// The address of its port when it was made.
+    pub port: u32,
     /// The other end.
     pub peer: Option<QpId>,
+    /// The address of its port, as the other end has told it.
+    pub peer_port: u32,
     /// Its state.
     pub state: State,
     /// Packets of this queue pair only are lost on the way out.

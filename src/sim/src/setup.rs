@@ -192,7 +192,8 @@ impl World {
                 connection: index,
                 side,
             };
-            self.join(end, qp, peer, self.owners[peer].memory as u64);
+            let port = self.nics.qps[peer].port;
+            self.join(end, qp, (peer, port), self.owners[peer].memory as u64);
         }
     }
 

@@ -81,6 +81,8 @@ pub enum Event {
         /// What it hears.
         hint: Hint,
     },
+    /// A port has an address again.
+    Address(NicId),
     /// The process at the other end is known to be gone.
     PeerGone(EndId),
     /// Memory of an end is deregistered when its queue pairs are silent.
@@ -392,6 +394,7 @@ impl World {
             Event::Copy(end) => self.copy(end),
             Event::Told(end, path, hint) => self.told(end, path, hint),
             Event::Hint { nic, hint } => self.hint(nic, hint),
+            Event::Address(nic) => self.fabric.nics[nic].nameless = false,
             Event::PeerGone(end) => self.peer_gone(end),
             Event::Deregister(end) => self.deregister(end),
             Event::Goodbye { end, count, left } => self.say_goodbye(end, count, left),
@@ -503,6 +506,7 @@ impl World {
         self.fabric.heal();
         self.control.heal();
         for nic in downs {
+            self.move_address(nic);
             self.hint(nic, Hint::LinkUp);
         }
         for host in 0..self.hosts.len() {

@@ -47,7 +47,7 @@ pub(super) const SCENARIOS: [Scenario; 11] = [
     ),
     field!(
         "12",
-        "the port has no address for a while after its link event",
+        "the port has no address for a while after its link event, and then another one",
         report_12
     ),
     field!(
@@ -270,6 +270,7 @@ fn report_12(settings: Settings) -> Result<Figures, Violation> {
         world.calm(until + 300 * SECOND)?;
         world.advance(until)?;
         world.fabric.nics[nic].nameless = true;
+        world.fabric.nics[nic].address += 1;
         world.plug(nic, true, TOLD);
         world.pass(late * SECOND)?;
         world.ensure(world.is_out(0, 0), || "back without an address".into())?;
