@@ -35,6 +35,8 @@ bugs! {
     OpensBeyondWindow = "opens-beyond-window",
     /// PROTOCOL R3: the sender takes credits beyond the window.
     CreditsBeyondWindow = "credits-beyond-window",
+    /// PROTOCOL R3: a message that is not open yet takes segments.
+    UnopenedTakes = "unopened-takes",
     /// PROTOCOL R4: a receive that was reported can be reported again.
     DoneTwice = "done-twice",
     /// PROTOCOL R4: a send that was reported can be reported again.
@@ -125,6 +127,8 @@ bugs! {
     EarlyIsPassed = "early-is-passed",
     /// PROTOCOL R42: what was seen in a slot outlives its generation.
     SlotOutlives = "slot-outlives",
+    /// PROTOCOL R42: the slots of a generation that is over are still read.
+    OldSlotsAreRead = "old-slots-are-read",
     /// PROTOCOL R42: an early message that is lost counts as taken.
     LostIsTaken = "lost-is-taken",
     /// PROTOCOL R43: the credit of an early message is not kept.
@@ -145,6 +149,10 @@ bugs! {
     UnpostedWaits = "unposted-waits",
     /// PROTOCOL R52: the receiver answers before its queue pair is drained.
     AnswersEarly = "answers-early",
+    /// PROTOCOL R52: the receiver waits for ever for its queue pair to drain.
+    AnswersWhenDrained = "answers-when-drained",
+    /// PROTOCOL R52: each answer about a generation is applied.
+    EachAnswerCounts = "each-answer-counts",
     /// PROTOCOL R52: an answer is heard once, also where a later one says that the target is
     /// fenced.
     LateFenceIsNotHeard = "late-fence-is-not-heard",
@@ -210,6 +218,8 @@ bugs! {
     BytesNeedNoTime = "bytes-need-no-time",
     /// PROTOCOL R60: progress does not clear a path.
     ProgressClearsNothing = "progress-clears-nothing",
+    /// PROTOCOL R60: a probe is waited for as long as it takes.
+    ProbesHaveNoEnd = "probes-have-no-end",
     /// PROTOCOL R60: the probe on the queue pair has its whole time, whatever its NICs say.
     OwnProbeIsNotHurried = "own-probe-is-not-hurried",
     /// PROTOCOL R60: a probe that passes again and again without progress proves that all is well.

@@ -14,8 +14,12 @@ use refusals::{ends, halves, watched};
 type Check = (Bug, fn() -> bool);
 
 /// Of what a half takes and posts.
-const OF_HALVES: [Check; 17] = [
+const OF_HALVES: &[Check] = &[
     (Bug::SharesMayBeThin, halves::no_share_is_thin),
+    (
+        Bug::UnopenedTakes,
+        halves::an_unopened_message_takes_nothing,
+    ),
     (Bug::DuplicatesCount, halves::a_segment_counts_once),
     (Bug::CountsMayDiffer, halves::segments_agree_on_their_count),
     (
@@ -52,6 +56,7 @@ const OF_HALVES: [Check; 17] = [
         Bug::AnswersAreBelieved,
         halves::no_answer_claims_what_was_not_posted,
     ),
+    (Bug::EachAnswerCounts, halves::the_first_answer_counts),
     (
         Bug::AllWaitForFences,
         halves::others_do_not_wait_for_a_fence,
@@ -59,10 +64,14 @@ const OF_HALVES: [Check; 17] = [
 ];
 
 /// Of how a generation ends and another begins.
-const OF_ENDS: [Check; 7] = [
+const OF_ENDS: &[Check] = &[
     (
         Bug::FramesKeepTheirPace,
         ends::a_frame_is_said_ever_more_slowly,
+    ),
+    (
+        Bug::AnswersWhenDrained,
+        ends::an_answer_does_not_wait_for_ever,
     ),
     (Bug::LateAcceptCounts, ends::a_late_accept_is_dropped),
     (
@@ -79,8 +88,9 @@ const OF_ENDS: [Check; 7] = [
 ];
 
 /// Of what the watchdog concludes.
-const OF_WATCHDOG: [Check; 11] = [
+const OF_WATCHDOG: &[Check] = &[
     (Bug::BytesNeedNoTime, watched::large_work_has_its_time),
+    (Bug::ProbesHaveNoEnd, watched::a_probe_ends),
     (Bug::ProgressClearsNothing, watched::progress_clears),
     (
         Bug::OtherProbeClears,
@@ -118,7 +128,7 @@ fn deliberate_bugs_fail_their_checks() {
         .filter(|row| row.shown_by == "check")
         .map(|row| row.name)
         .collect();
-    let checks = || OF_HALVES.iter().chain(&OF_ENDS).chain(&OF_WATCHDOG);
+    let checks = || OF_HALVES.iter().chain(OF_ENDS).chain(OF_WATCHDOG);
     let names = checks().flat_map(|(bug, _)| {
         let names = Bug::ALL.iter().filter(move |(_, known)| known == bug);
         names.map(|(name, _)| (*name).to_owned())

@@ -85,7 +85,8 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(id) else {
             return;
         };
-        if matches!(state.fence, Fence::Asked { deadline } if deadline <= now) {
+        let is_late = matches!(state.fence, Fence::Asked { deadline } if deadline <= now);
+        if is_late && !planted(Bug::AnswersWhenDrained) {
             state.fence = Fence::Unknown;
             let generation = state.closing;
             self.commit(id, generation, false);

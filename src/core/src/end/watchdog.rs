@@ -119,6 +119,11 @@ impl<H: Half> End<H> {
 
     fn probe(&mut self, deadline: Time) -> Probe {
         self.probe_id = self.probe_id.wrapping_add(1);
+        let deadline = if planted(Bug::ProbesHaveNoEnd) {
+            Time::from_nanoseconds(u64::MAX)
+        } else {
+            deadline
+        };
         Probe {
             id: self.probe_id,
             is_sent: false,

@@ -193,7 +193,7 @@ impl Receiver {
         let ahead = low.wrapping_sub(self.oldest.wire()) & mask;
         let seq = self.oldest.plus(u64::from(ahead));
         let is_reported = self.messages.get(seq).is_released && !planted(Bug::ReportedTakesMore);
-        if seq < self.opened && !is_reported {
+        if (seq < self.opened || planted(Bug::UnopenedTakes)) && !is_reported {
             Ok(seq)
         } else {
             Err(ProtocolError::OutsideWindow(low))

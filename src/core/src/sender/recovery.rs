@@ -99,7 +99,7 @@ impl Sender {
             return Ok(false);
         }
         let is_news = !closing.is_answered || (answer.is_fenced && !closing.is_fenced);
-        if !closing.is_answered {
+        if !closing.is_answered || planted(Bug::EachAnswerCounts) {
             self.check_answer(answer)?;
             for seq in (self.delivered.0..self.credited.0).map(Seq) {
                 let message = self.messages.get_mut(seq);

@@ -5,7 +5,7 @@ use core::ops::Range;
 use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
 use r2ccl_core::{
     Action, EndConfig, Evidence, FenceOutcome, Generation, Health, HealthSnapshot, ProbeKind,
-    Receiver, ReceiverConfig, SendEnd, Time,
+    ReceiveEnd, Receiver, ReceiverConfig, SendEnd, Time,
 };
 
 use super::{GENERATION, MILLISECOND, PATH, at, health, post, send_end, statistics};
@@ -112,6 +112,20 @@ pub fn a_frame_is_said_ever_more_slowly() -> bool {
         }
     }
     (10..20).contains(&frames)
+}
+
+/// PROTOCOL R52: a device does not say whether it is drained.
+pub fn an_answer_does_not_wait_for_ever() -> bool {
+    let half = Receiver::new(ReceiverConfig::default());
+    let mut end = ReceiveEnd::new(EndConfig::default(), half);
+    end.add_path(Time::ZERO, PATH, GENERATION, (1, 1))
+        .expect("first");
+    end.handle_evidence(at(1), PATH, GENERATION, Evidence::Error);
+    (1..SECOND).map(at).any(|now| {
+        end.handle_timeout(now);
+        let mut actions = core::iter::from_fn(|| end.poll_action(now));
+        actions.any(|action| matches!(action, Action::Send(PathFrame::Answer(_))))
+    })
 }
 
 /// PROTOCOL R56.

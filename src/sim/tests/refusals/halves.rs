@@ -190,21 +190,26 @@ pub fn an_old_counter_is_dropped() -> bool {
     sender.delivered() == 0
 }
 
+/// An answer about the first generation that speaks of one message.
+fn answer(is_fenced: bool, arrived: u64) -> Answer {
+    let mut bits = [0; WINDOW];
+    bits[0] = arrived;
+    Answer {
+        path: PATH,
+        generation: GENERATION,
+        is_fenced,
+        eager: EagerReport::default(),
+        first: Seq(0),
+        count: 1,
+        arrived: bits,
+    }
+}
+
 /// PROTOCOL R18.
 pub fn no_answer_claims_what_was_not_posted() -> bool {
     let mut sender = sender();
     sender.close_path(PATH, GENERATION);
-    let mut answer = Answer {
-        path: PATH,
-        generation: GENERATION,
-        is_fenced: true,
-        eager: EagerReport::default(),
-        first: Seq(0),
-        count: 1,
-        arrived: [0; WINDOW],
-    };
-    answer.arrived[0] = 1;
-    sender.handle_answer(&answer).is_err()
+    sender.handle_answer(&answer(true, 1)).is_err()
 }
 
 /// PROTOCOL R54.
@@ -223,4 +228,26 @@ pub fn others_do_not_wait_for_a_fence() -> bool {
     sender.close_path(other(), GENERATION);
     sender.status(Seq(0)) == SendStatus::Delivered { bytes: BYTES }
         && sender.status(Seq(1)) == SendStatus::Pending
+}
+
+/// PROTOCOL R3: nor a message that no receive was opened for.
+pub fn an_unopened_message_takes_nothing() -> bool {
+    arrive(&mut receiver(), 2, (0, 1), 0).is_none()
+}
+
+/// PROTOCOL R52: the second answer is wrong, and nobody looks at it.
+pub fn the_first_answer_counts() -> bool {
+    let mut sender = sender();
+    assert!(give(&mut sender, 0, BYTES));
+    submit(&mut sender, BYTES);
+    sender.poll_transmit(PATH).expect("a segment");
+    sender.add_path(other(), GENERATION).expect("first");
+    sender.set_route(Route::single(other())).expect("known");
+    sender.close_path(PATH, GENERATION);
+    for arrived in [0, 1] {
+        let answer = answer(false, arrived);
+        sender.handle_answer(&answer).expect("it was posted");
+    }
+    sender.handle_quarantine_over(PATH, GENERATION);
+    sender.poll_transmit(other()).is_some()
 }

@@ -82,6 +82,14 @@ pub fn progress_clears() -> bool {
 }
 
 /// PROTOCOL R60.
+pub fn a_probe_ends() -> bool {
+    let (mut end, asked) = stalled(2);
+    answer(&mut end, 101, &asked, |path, _| path == other());
+    pass(&mut end, 151);
+    health(&end) == Health::Down
+}
+
+/// PROTOCOL R60.
 pub fn a_good_probe_elsewhere_clears_nothing() -> bool {
     let (mut end, asked) = stalled(1);
     answer(&mut end, 101, &asked, |_, kind| kind == ProbeKind::NicPair);
