@@ -105,10 +105,7 @@ impl World {
         // Fresh, so that no late packet of another queue pair with this number fits.
         let start = match self.bug {
             Some(Bug::NumberIsFree | Bug::PacketsCountFromZero) => 0,
-            _ if self.character.has_few_numbers => {
-                start_apart(self.nics.qps.len(), self.random.below(STARTS))
-            }
-            _ => self.random.below(STARTS),
+            _ => start_apart(self.nics.qps.len(), self.random.below(STARTS)),
         };
         let port = match self.bug {
             Some(Bug::AddressIsKept) => 0,

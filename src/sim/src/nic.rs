@@ -185,9 +185,7 @@ impl Nics {
             NicEvent::Depart { qp, epoch } => self.depart(qp, epoch, around, read),
             NicEvent::Arrive(packet) => self.arrive(packet, around, reachable),
             NicEvent::Land { qp, packet } => self.land(qp, &packet, around),
-            NicEvent::Ack { qp, ordinal }
-            | NicEvent::Gap { qp, ordinal }
-            | NicEvent::Refused { qp, ordinal }
+            NicEvent::Ack { qp, ordinal } | NicEvent::Gap { qp, ordinal }
                 if !self.is_holder(qp) =>
             {
                 self.stray(qp, ordinal)
@@ -417,7 +415,7 @@ impl Nics {
     ) {
         let entry = &self.qps[qp];
         let Some(peer) = entry.peer else { return };
-        if entry.black_hole || !self.is_addressed(qp, around.fabric) {
+        if entry.black_hole {
             return;
         }
         if let Some(travel) = way_back(target, source, around) {

@@ -13,8 +13,8 @@ pub const STARTS: u64 = SEQUENCE_MASK + 1;
 /// Packet numbers that queue pairs have for themselves in [`start_apart`]: more than one uses.
 const STRETCH: u64 = 1 << 14;
 
-/// Where queue pair `qp` begins to count when numbers are given anew at once. Numbers that are
-/// drawn hardly ever meet; in a million worlds some would.
+/// Where queue pair `qp` begins to count. Numbers that are drawn hardly ever meet those of others
+/// that are under way; in a million worlds some would.
 pub fn start_apart(qp: QpId, drawn: u64) -> u64 {
     (qp as u64 * STRETCH + drawn % (STRETCH / 2)) & SEQUENCE_MASK
 }
