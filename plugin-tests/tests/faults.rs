@@ -69,6 +69,36 @@ impl Nics {
     }
 }
 
+/// The port of the side that has dialled, of the only connection within `10.9.0.NIC`.
+fn dialled_port(nic: u8) -> u16 {
+    let established = "01";
+    let address = format!("{:08X}", u32::from_le_bytes([10, 9, 0, nic]));
+    let text = std::fs::read_to_string("/proc/net/tcp").expect("proc");
+    let mut ends: Vec<(u16, u16)> = Vec::new();
+    for line in text.lines().skip(1) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let end = |word: &str| {
+            let (host, port) = word.split_once(':').expect("an address");
+            let port = u16::from_str_radix(port, 16).expect("a port");
+            (host == address).then_some(port)
+        };
+        if let (Some(own), Some(other), true) =
+            (end(words[1]), end(words[2]), words[3] == established)
+        {
+            ends.push((own, other));
+        }
+    }
+    let [(one, other), _] = ends[..] else {
+        panic!("not one connection: {ends:?}\n{text}");
+    };
+    // The other side listens on its port.
+    let is_listening = |port: u16| {
+        let entry = format!(": {address}:{port:04X} 00000000:0000 0A");
+        text.contains(&entry)
+    };
+    if is_listening(one) { other } else { one }
+}
+
 /// Bytes that the loopback interface of this network has moved.
 fn moved() -> u64 {
     let text = std::fs::read_to_string("/proc/net/dev").expect("proc");
@@ -102,12 +132,16 @@ impl Job {
         Self { child, log }
     }
 
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
+    }
+
     /// Waits until the job has moved one step more; false when it has ended.
     fn step(&mut self) -> bool {
         let until = moved() + STEP_BYTES;
         let start = Instant::now();
         while moved() < until {
-            if self.child.try_wait().expect("a child of ours").is_some() {
+            if !self.is_running() {
                 return false;
             }
             assert!(
@@ -317,6 +351,40 @@ fn a_silent_hole_is_found_and_left() {
     let (_, said) = job.finish(arguments);
     assert!(struck >= 6, "{struck} faults only");
     assert!(said.contains("has failed; others take over"), "{said}");
+    assert!(!said.contains("port Down"), "{said}");
+}
+
+/// PROTOCOL R60: packets of one queue pair vanish, those of others on the same NICs do not. It is
+/// made anew where it was, and no NIC is blamed.
+#[test]
+fn one_queue_pair_at_fault_is_made_anew_on_its_nics() {
+    if !in_own_network("one_queue_pair_at_fault_is_made_anew_on_its_nics") {
+        return;
+    }
+    let nics = Nics::new(2);
+    let arguments = "--pattern stream --sizes 1M --iterations 400 --check";
+    let mut job = Job::start(&nics, arguments);
+    let lost = |said: &str, how: &str| {
+        let line = format!("h0/soft0 -> h1/soft0: path 0 over soft0{how}");
+        let lines = said.lines().filter(|text| text.contains(&line));
+        lines.filter(|text| text.starts_with("h0")).count()
+    };
+    let mut struck = 0;
+    while job.step() {
+        let port = dialled_port(1);
+        for side in ["sport", "dport"] {
+            ip(&format!(
+                "rule add pref 10 ipproto tcp {side} {port} blackhole"
+            ));
+        }
+        struck += 1;
+        while job.is_running() && lost(&job.said(), "") < struck {
+            std::thread::yield_now();
+        }
+    }
+    let (_, said) = job.finish(arguments);
+    let seen = lost(&said, ": its queue pair has failed, not its NICs");
+    assert!(seen >= 3, "{seen} of {struck} faults were seen\n{said}");
     assert!(!said.contains("port Down"), "{said}");
 }
 

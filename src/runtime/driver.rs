@@ -71,6 +71,8 @@ pub struct Driver<H: Role> {
     is_calm: bool,
     /// Paths in service when last looked, one bit each.
     serving: u16,
+    /// Faults of single queue pairs that people have been told of.
+    queue_pair_faults: u64,
     polls: u32,
 }
 
@@ -96,6 +98,7 @@ impl<H: Role> Driver<H> {
             is_stirred: true,
             is_calm: false,
             serving: 1,
+            queue_pair_faults: 0,
             polls: 0,
         }
     }
@@ -244,12 +247,22 @@ impl<H: Role> Driver<H> {
             .filter(is_serving)
             .fold(0, |mask, id| mask | 1 << id.index());
         let changed = self.serving ^ serving;
+        if changed == 0 {
+            return;
+        }
+        let faults = self.end.snapshot().statistics.queue_pair_faults;
+        let is_queue_pair = std::mem::replace(&mut self.queue_pair_faults, faults) != faults;
         for id in ids().filter(|id| changed >> id.index() & 1 == 1) {
             let label = &self.shared.label;
             let nic = &self.shared.nics[id.index()].device.info().name;
             let path = id.index();
             if serving >> path & 1 == 1 {
                 tracing::info!("{label}: path {path} over {nic} takes messages");
+            } else if is_queue_pair {
+                tracing::warn!(
+                    "{label}: path {path} over {nic}: its queue pair has failed, not its NICs; \
+                     another one is made"
+                );
             } else if serving == 0 {
                 tracing::warn!("{label}: path {path} over {nic} has failed; no path is left");
             } else {
@@ -300,11 +313,11 @@ impl<H: Role> Driver<H> {
                 Action::Probe {
                     path,
                     generation,
+                    kind,
                     id,
-                    ..
                 } => {
                     if let Some(path) = self.paths.find(path, generation) {
-                        path.probe(id);
+                        path.probe(id, kind);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! One queue pair of one generation, with the work that waits for room in its send queue.
 
 use r2ccl_core::wire::path_frame::Endpoint;
-use r2ccl_core::{Generation, PathId};
+use r2ccl_core::{Generation, PathId, ProbeKind};
 use r2ccl_fabric::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, SendWork, Status,
 };
@@ -66,8 +66,11 @@ impl<M> Path<M> {
     }
 
     /// Sends a probe: a write of no bytes that comes back as number `id`. One that finds no room
-    /// never comes back.
-    pub fn probe(&mut self, id: u32) {
+    /// never comes back. The NICs may answer although the queue pair cannot.
+    pub fn probe(&mut self, id: u32, kind: ProbeKind) {
+        if kind == ProbeKind::NicPair {
+            self.queue_pair.probe_nics(PROBE + u64::from(id));
+        }
         if self.has_room() {
             self.push(SendWork::empty(PROBE + u64::from(id)));
             self.post();

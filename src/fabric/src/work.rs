@@ -101,6 +101,8 @@ pub enum Opcode {
     Write,
     /// A receive consumed by the peer's write with immediate.
     ReceiveImmediate,
+    /// The answer to [`crate::QueuePair::probe_nics`].
+    NicProbe,
 }
 
 /// How it ended. The names are those of the InfiniBand verbs (`ibv_wc_status`).

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -268,13 +268,11 @@ impl Lane {
         self.worker.lanes.lock().remove(&self.token);
     }
 
-    /// Whether bytes are under way that the other host does not acknowledge.
-    pub(super) fn is_silent(&self, limit: Duration) -> bool {
+    /// Asks `question` of the socket, if it is there.
+    pub(super) fn ask(&self, question: impl FnOnce(RawFd) -> bool) -> bool {
         let state = self.state.lock();
-        state
-            .socket
-            .as_ref()
-            .is_some_and(|socket| sys::is_silent(socket.as_raw_fd(), limit))
+        let socket = state.socket.as_ref();
+        socket.is_some_and(|socket| question(socket.as_raw_fd()))
     }
 
     fn turn(&self) -> Turn {

@@ -36,6 +36,7 @@ mod inflow;
 mod lanes;
 mod limiter;
 mod memory;
+mod nic_probe;
 mod outflow;
 mod port;
 mod queue_pair;

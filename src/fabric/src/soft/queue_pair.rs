@@ -1,7 +1,7 @@
 //! One end of a reliable connection over TCP. Its errors are final and told (PROTOCOL R36), and its
 //! fence holds at once (PROTOCOL R38).
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use socket2::Socket;
 use super::arrivals::{Arrivals, MainSink};
 use super::inflow::{Inflow, Progress};
 use super::lanes::Lane;
+use super::nic_probe::{NicProbe, STUCK};
 use super::outflow::{Outflow, SendFault, control};
 use super::service::Service;
 use super::shared::{Arrival, LaneFault, Shared};
@@ -69,6 +70,7 @@ pub(super) struct SoftQueuePair {
     refusal: Option<(u64, Refusal)>,
     /// Lanes are broken, seen then; the main socket may still tell why.
     broken_since: Option<Instant>,
+    nic_probe: Option<NicProbe>,
 }
 
 impl SoftQueuePair {
@@ -96,6 +98,7 @@ impl SoftQueuePair {
             waiting_since: None,
             refusal: None,
             broken_since: None,
+            nic_probe: None,
         }
     }
 
@@ -346,7 +349,9 @@ impl SoftQueuePair {
         let oldest = self.outflow.acknowledged();
         match self.waiting_since {
             Some((sequence, since)) if sequence == oldest => {
-                if now.duration_since(since) >= limit && self.is_silent() {
+                if now.duration_since(since) >= limit
+                    && self.any_socket(|socket| sys::is_silent(socket, limit))
+                {
                     self.lose();
                 }
             }
@@ -354,11 +359,24 @@ impl SoftQueuePair {
         }
     }
 
-    fn is_silent(&self) -> bool {
-        let limit = self.shared.device.silence();
+    /// Whether the answer to `question` is yes for one of the sockets.
+    fn any_socket(&self, question: impl Fn(RawFd) -> bool) -> bool {
         let main = self.main.as_ref();
-        main.is_some_and(|main| sys::is_silent(main.socket.as_raw_fd(), limit))
-            || self.lanes.iter().any(|lane| lane.is_silent(limit))
+        main.is_some_and(|main| question(main.socket.as_raw_fd()))
+            || self.lanes.iter().any(|lane| lane.ask(&question))
+    }
+
+    /// The answer of the NICs, if it has come and speaks against the queue pair.
+    fn nic_answer(&mut self) -> Option<Completion> {
+        let reachable = self.nic_probe.as_ref()?.result()?;
+        let id = self.nic_probe.take()?.id;
+        let is_stuck = self.any_socket(|socket| sys::is_stuck(socket, STUCK));
+        (reachable && is_stuck).then_some(Completion {
+            id,
+            status: Status::Success,
+            opcode: Opcode::NicProbe,
+            ..Completion::EMPTY
+        })
     }
 
     /// One round of progress on the caller's thread.
@@ -378,7 +396,14 @@ impl SoftQueuePair {
     fn report(&mut self, completions: &mut [Completion]) -> usize {
         let mut count = self.arrivals.report(completions);
         let State::Error(guilty) = self.state else {
-            return count + self.outflow.report(&mut completions[count..]);
+            count += self.outflow.report(&mut completions[count..]);
+            if let Some(entry) = completions.get_mut(count) {
+                if let Some(answer) = self.nic_answer() {
+                    *entry = answer;
+                    count += 1;
+                }
+            }
+            return count;
         };
         count += self.outflow.flush(guilty, &mut completions[count..]);
         while self.flushed_receives > 0 && count < completions.len() {
@@ -467,6 +492,12 @@ impl QueuePair for SoftQueuePair {
         }
         self.arrivals.post(count);
         Ok(())
+    }
+
+    fn probe_nics(&mut self, id: u64) {
+        let peer = self.peer.filter(|_| self.state == State::Live);
+        self.nic_probe =
+            peer.and_then(|peer| NicProbe::start(&self.shared.device, peer.socket, id));
     }
 
     fn poll(&mut self, completions: &mut [Completion]) -> usize {

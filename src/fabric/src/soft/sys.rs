@@ -12,6 +12,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 /// segment size that `TCP_MAXSEG` sets (`tcp_sync_mss`).
 const TIMESTAMP_BYTES: u32 = 12;
 
+/// One small packet may wait for its acknowledgement for up to 40 ms (`TCP_DELACK_MIN` of Linux).
+const PACKETS_DELAYED_MAX: u32 = 1;
+
 /// One buffer of a gathering or scattering call.
 pub(super) fn buffer(address: *const u8, bytes: usize) -> libc::iovec {
     libc::iovec {
@@ -70,13 +73,13 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Whether bytes have been under way, unacknowledged by the other host, for `limit` or longer.
-pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
+/// What the kernel knows of a connection; fields that it does not know are 0.
+fn tcp_info(socket: RawFd) -> libc::tcp_info {
     // SAFETY: an all-zero tcp_info is valid; the kernel fills as much as it knows of.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the buffer is as large as `bytes` says.
-    let result = unsafe {
+    // SAFETY: the buffer is as large as `bytes` says. A failure leaves the zeros.
+    unsafe {
         libc::getsockopt(
             socket,
             libc::IPPROTO_TCP,
@@ -85,9 +88,37 @@ pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
             &mut bytes,
         )
     };
-    result == 0
-        && (info.tcpi_unacked > 0 || info.tcpi_probes > 0)
+    info
+}
+
+/// Whether bytes have been under way, unacknowledged by the other host, for `limit` or longer.
+pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
+    let info = tcp_info(socket);
+    (info.tcpi_unacked > 0 || info.tcpi_probes > 0)
         && u128::from(info.tcpi_last_ack_recv) >= limit.as_millis()
+}
+
+/// Whether packets of this connection do not get through, judged in less time than
+/// [`is_silent`] takes: nothing was acknowledged for `limit`, though more is under way than what
+/// may wait for its acknowledgement by right, or nothing at all although the other host has room.
+pub(super) fn is_stuck(socket: RawFd, limit: Duration) -> bool {
+    let info = tcp_info(socket);
+    let has_room = info.tcpi_snd_wnd > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
+    let is_held = info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 && has_room;
+    (info.tcpi_unacked > PACKETS_DELAYED_MAX || is_held)
+        && u128::from(info.tcpi_last_ack_recv) >= limit.as_millis()
+}
+
+/// Whether a socket takes bytes, or its connection has failed.
+pub(super) fn is_writable(socket: RawFd) -> bool {
+    let mut entry = libc::pollfd {
+        fd: socket,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one live entry; the call returns at once.
+    let count = unsafe { libc::poll(&mut entry, 1, 0) };
+    count > 0
 }
 
 /// A TCP socket bound to `address`, ready to dial or listen.
