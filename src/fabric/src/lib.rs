@@ -128,10 +128,10 @@ pub trait QueuePair: Send {
     /// immediate that finds none waits at the target (receiver not ready, retried without end).
     fn post_receives(&mut self, count: u32) -> Result<(), PostError>;
 
-    /// Asks whether the two NICs can reach each other while this queue pair cannot: that tells a fault
-    /// of the queue pair from one of its NICs. If so, a completion of [`Opcode::NicProbe`] comes with
-    /// this id; else none ever does, which proves nothing. A later question replaces an open one.
-    /// A device that has no way to tell takes no notice.
+    /// Asks whether the two NICs can reach each other while this queue pair cannot: that tells a
+    /// fault of the queue pair from one of its NICs. If so, a completion of [`Opcode::NicProbe`]
+    /// comes with this id; else none ever does, which proves nothing. A later question replaces an
+    /// open one. A device that has no way to tell takes no notice.
     fn probe_nics(&mut self, _id: u64) {}
 
     /// Makes progress on the caller's thread and writes completions to the front of `completions`;

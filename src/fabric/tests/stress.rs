@@ -227,6 +227,7 @@ impl End {
                 Opcode::ReceiveImmediate => {
                     arrived.push((completion.immediate, completion.byte_len))
                 }
+                Opcode::NicProbe => panic!("nobody has asked"),
             }
         }
         arrived

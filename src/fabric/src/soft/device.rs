@@ -228,7 +228,8 @@ impl SoftDevice {
         }))
     }
 
-    /// Connections to the listener that were dropped: no hello in time, or a wrong one.
+    /// Connections to the listener that were dropped: no hello in time, or a wrong one. Questions
+    /// of other NICs whether this one is there ([`QueuePair::probe_nics`]) are among them.
     pub fn strangers(&self) -> u64 {
         self.inner.strangers.load(Ordering::Relaxed)
     }

@@ -397,8 +397,6 @@ impl Service {
         let mut buffers = [sys::buffer(rest.as_ptr(), rest.len())];
         // SAFETY: the buffer is the rest of the hello.
         match unsafe { sys::receive(socket.as_raw_fd(), &mut buffers) } {
-            // Somebody who has asked whether this NIC is there.
-            Ok(0) if hello.count == 0 => {}
             Ok(0) => device.count_stranger(),
             Ok(count) if count == rest.len() => {
                 if token.is_some() {
