@@ -16,6 +16,7 @@ use r2ccl_core::{
 use r2ccl_fabric::{Completion, QueuePairConfig, SharedDevice, helpers};
 
 use super::error::{Error, Result};
+use super::fences::{Fences, Stopped};
 use super::memory::{MemoryCache, check_spare};
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
@@ -27,6 +28,8 @@ use super::shared::{Fate, Inbox, PathNic, PortChange, Shared};
 const LOOK_NS: u64 = 5_000_000;
 /// One poll in so many takes the queue pairs that nothing is under way on.
 const IDLE_EVERY: u32 = 16;
+/// Longest wait for queue pairs that are being stopped when their connection ends.
+const FENCES_MAX: Duration = Duration::from_secs(1);
 /// Part in health and capacity of a path that only stands by.
 const STANDBY: (u32, u32) = (0, 1);
 
@@ -63,6 +66,7 @@ pub struct Driver<H: Role> {
     /// What speaks against it.
     pub fate: Fate,
     made: Arc<Inbox<Made<H::Memory>>>,
+    fences: Fences,
     routing: Routing,
     now: Time,
     look: Time,
@@ -92,6 +96,7 @@ impl<H: Role> Driver<H> {
             paths,
             fate: Fate::default(),
             made: Arc::default(),
+            fences: Fences::default(),
             routing,
             now: Time::ZERO,
             look: Time::ZERO,
@@ -132,6 +137,9 @@ impl<H: Role> Driver<H> {
         }
         for made in self.made.take() {
             self.take_made(made);
+        }
+        for stopped in self.fences.take() {
+            self.take_stopped(stopped);
         }
     }
 
@@ -189,6 +197,7 @@ impl<H: Role> Driver<H> {
     /// Nothing lands in the connection's buffers and nothing is read from them any more.
     pub fn stop(&mut self) {
         self.paths.fence();
+        self.fences.wait(FENCES_MAX);
         self.fate.on_stop(&self.shared.label);
         self.is_stirred = true;
     }
@@ -324,11 +333,26 @@ impl<H: Role> Driver<H> {
         }
     }
 
-    /// Stops a queue pair and takes what had arrived before (PROTOCOL R52).
+    /// Has a queue pair stopped (PROTOCOL R52).
     fn fence(&mut self, id: PathId, generation: Generation) {
-        let now = self.now;
-        if let Some(path) = self.paths.find(id, generation) {
-            path.fence();
+        let is_away = match self.paths.find(id, generation) {
+            Some(path) => path.lend().is_none_or(|queue_pair| {
+                self.fences
+                    .begin(&self.shared, (id, generation), queue_pair)
+            }),
+            None => false,
+        };
+        if !is_away {
+            self.end
+                .handle_fenced(self.now, id, generation, FenceOutcome::Drained);
+        }
+    }
+
+    /// A queue pair has been stopped: takes what had arrived before.
+    fn take_stopped(&mut self, stopped: Stopped) {
+        let (now, id, generation) = (self.now, stopped.path, stopped.generation);
+        if let Some(path) = self.paths.find_any(id, generation) {
+            path.restore(stopped.queue_pair);
             loop {
                 let polled = poll(&mut self.end, path, now, &mut |_| ());
                 if let Some(error) = polled.broken {
@@ -341,6 +365,7 @@ impl<H: Role> Driver<H> {
         }
         self.end
             .handle_fenced(now, id, generation, FenceOutcome::Drained);
+        self.is_stirred = true;
     }
 
     fn create(&mut self, id: PathId, generation: Generation) {
@@ -380,6 +405,25 @@ impl<H: Role> Driver<H> {
         }
         self.end.handle_created(self.now, id, generation, endpoint);
         self.is_stirred = true;
+    }
+}
+
+impl<H: Role> Drop for Driver<H> {
+    /// When it has returned, nothing lands through its queue pairs any more, if their devices
+    /// answer.
+    fn drop(&mut self) {
+        if !self.fences.wait(FENCES_MAX) {
+            tracing::error!(
+                "{}: a NIC does not stop a queue pair; its memory is given up",
+                self.shared.label
+            );
+        }
+        for stopped in self.fences.take() {
+            if let Some(path) = self.paths.find_any(stopped.path, stopped.generation) {
+                path.restore(stopped.queue_pair);
+            }
+        }
+        self.paths.leak_lent();
     }
 }
 

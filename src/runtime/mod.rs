@@ -9,6 +9,7 @@ pub mod batch;
 pub mod control;
 pub mod driver;
 pub mod error;
+mod fences;
 pub mod fork;
 pub mod group;
 pub mod interfaces;

@@ -20,7 +20,9 @@ pub struct Path<M> {
     pub id: PathId,
     /// Which life of it.
     pub generation: Generation,
-    queue_pair: Box<dyn QueuePair>,
+    address: [u8; QueuePairAddress::BYTES],
+    /// `None` while a helper stops it.
+    queue_pair: Option<Box<dyn QueuePair>>,
     chain: Vec<SendWork>,
     completions: [Completion; CHAIN_MAX],
     /// The send queue had no room for the whole chain.
@@ -44,7 +46,8 @@ impl<M> Path<M> {
         Self {
             id,
             generation,
-            queue_pair,
+            address: queue_pair.address().0,
+            queue_pair: Some(queue_pair),
             chain: Vec::with_capacity(CHAIN_MAX),
             completions: [Completion::EMPTY; CHAIN_MAX],
             is_stuck: false,
@@ -61,15 +64,19 @@ impl<M> Path<M> {
             address: remote.memory_address,
             rkey: remote.memory_rkey,
         });
-        self.queue_pair
-            .connect(&QueuePairAddress(remote.queue_pair))
+        match &mut self.queue_pair {
+            Some(queue_pair) => queue_pair.connect(&QueuePairAddress(remote.queue_pair)),
+            None => Err(DeviceError("this queue pair is being stopped".into())),
+        }
     }
 
     /// Sends a probe: a write of no bytes that comes back as number `id`. One that finds no room
     /// never comes back. The NICs may answer although the queue pair cannot.
     pub fn probe(&mut self, id: u32, kind: ProbeKind) {
-        if kind == ProbeKind::NicPair {
-            self.queue_pair.probe_nics(PROBE + u64::from(id));
+        if let Some(queue_pair) = self.queue_pair.as_mut() {
+            if kind == ProbeKind::NicPair {
+                queue_pair.probe_nics(PROBE + u64::from(id));
+            }
         }
         if self.has_room() {
             self.push(SendWork::empty(PROBE + u64::from(id)));
@@ -110,13 +117,17 @@ impl<M> Path<M> {
     /// whether all of it went out.
     pub fn post(&mut self) -> bool {
         self.is_stuck = false;
+        let Some(queue_pair) = self.queue_pair.as_mut() else {
+            self.chain.clear();
+            return true;
+        };
         if self.chain.is_empty() {
             return true;
         }
         // SAFETY: every buffer in the chain lies in a region of this connection. A region with
         // open requests is only deregistered after the queue pair was set to error, and the
         // device itself stops touching a region whose registration has ended.
-        match unsafe { self.queue_pair.post_send(&self.chain) } {
+        match unsafe { queue_pair.post_send(&self.chain) } {
             Ok(taken) => {
                 self.chain.drain(..taken);
             }
@@ -134,7 +145,10 @@ impl<M> Path<M> {
     /// Polls the queue pair once and calls `on_completion` for each success; a failure is kept.
     /// Returns whether there was anything.
     pub fn poll(&mut self, mut on_completion: impl FnMut(&Completion)) -> bool {
-        let count = self.queue_pair.poll(&mut self.completions);
+        let Some(queue_pair) = self.queue_pair.as_mut() else {
+            return false;
+        };
+        let count = queue_pair.poll(&mut self.completions);
         for index in 0..count {
             let completion = self.completions[index];
             match completion.status {
@@ -147,7 +161,8 @@ impl<M> Path<M> {
 
     /// Gives the queue pair receives for `count` more writes with immediate.
     pub fn post_receives(&mut self, count: u32) {
-        if self.queue_pair.post_receives(count).is_err() {
+        let queue_pair = self.queue_pair.as_mut();
+        if queue_pair.is_some_and(|queue_pair| queue_pair.post_receives(count).is_err()) {
             self.fail(Status::Flushed);
         }
     }
@@ -163,15 +178,36 @@ impl<M> Path<M> {
         self.failure.filter(|_| is_news)
     }
 
-    /// Stops the queue pair: nothing lands through it and nothing is read any more.
+    /// Stops the queue pair: nothing lands through it and nothing is read any more, unless it is
+    /// away: then whoever has taken it sees to that.
     pub fn fence(&mut self) {
-        self.queue_pair.set_error();
+        if let Some(queue_pair) = &mut self.queue_pair {
+            queue_pair.set_error();
+        }
         self.fail(Status::Flushed);
+    }
+
+    /// Takes the queue pair away, to be stopped elsewhere. Until it is back nothing is posted and
+    /// nothing comes; its memory must not go.
+    pub fn lend(&mut self) -> Option<Box<dyn QueuePair>> {
+        self.fail(Status::Flushed);
+        self.queue_pair.take()
+    }
+
+    /// Takes the queue pair back.
+    pub fn restore(&mut self, queue_pair: Box<dyn QueuePair>) {
+        self.queue_pair = Some(queue_pair);
+    }
+
+    /// Whether the queue pair is away.
+    pub fn is_lent(&self) -> bool {
+        self.queue_pair.is_none()
     }
 
     /// Whether somebody must call again for posted work to leave this host.
     pub fn has_backlog(&self) -> bool {
-        self.failure.is_none() && (self.is_stuck || self.queue_pair.has_backlog())
+        let is_busy = |queue_pair: &Box<dyn QueuePair>| queue_pair.has_backlog();
+        self.failure.is_none() && (self.is_stuck || self.queue_pair.as_ref().is_some_and(is_busy))
     }
 
     fn fail(&mut self, status: Status) {
@@ -188,7 +224,7 @@ impl<M: PathMemory> Path<M> {
     pub fn endpoint(&self) -> Endpoint {
         let memory = self.memory.memory();
         Endpoint {
-            queue_pair: self.queue_pair.address().0,
+            queue_pair: self.address,
             memory_address: memory.address,
             memory_rkey: memory.rkey,
         }

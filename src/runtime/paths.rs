@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use r2ccl_core::limits::PATHS_MAX;
 use r2ccl_core::{Generation, PathId};
+use r2ccl_fabric::helpers;
 
 use super::path::Path;
 
@@ -23,7 +24,7 @@ struct Retired<M> {
     since: Instant,
 }
 
-impl<M> Paths<M> {
+impl<M: Send + 'static> Paths<M> {
     /// None yet. Those that are over are kept for `quarantine`.
     pub fn new(quarantine: Duration) -> Self {
         Self {
@@ -53,6 +54,15 @@ impl<M> Paths<M> {
     pub fn find(&mut self, id: PathId, generation: Generation) -> Option<&mut Path<M>> {
         self.get_mut(id)
             .filter(|path| path.generation == generation)
+    }
+
+    /// This generation, in use or over.
+    pub fn find_any(&mut self, id: PathId, generation: Generation) -> Option<&mut Path<M>> {
+        let retired = self.retired.iter_mut().map(|retired| &mut *retired.path);
+        let current = self.current[id.index()].as_deref_mut();
+        retired
+            .chain(current)
+            .find(|path| path.id == id && path.generation == generation)
     }
 
     /// All in use.
@@ -86,15 +96,37 @@ impl<M> Paths<M> {
         self.retired.push(Retired { path, since });
     }
 
-    /// Destroys what has been over for long enough and is needed no more. Returns whether more is
-    /// left.
+    /// Destroys what has been over for long enough and is needed no more, on a helper, since a device
+    /// may block. Returns whether more is left.
     pub fn sweep(&mut self) -> bool {
+        if self.retired.is_empty() {
+            return false;
+        }
         let (released, quarantine) = (&self.released, self.quarantine);
-        self.retired.retain(|retired| {
-            let is_needed = Some(retired.path.generation) > released[retired.path.id.index()];
-            is_needed || retired.since.elapsed() < quarantine
-        });
+        let is_needed = |retired: &Retired<M>| {
+            let path = &retired.path;
+            path.is_lent()
+                || Some(path.generation) > released[path.id.index()]
+                || retired.since.elapsed() < quarantine
+        };
+        let retired = std::mem::take(&mut self.retired);
+        let (needed, over): (_, Vec<_>) = retired.into_iter().partition(is_needed);
+        self.retired = needed;
+        if !over.is_empty() {
+            // Without a helper they are destroyed here.
+            let _ = helpers::submit(Box::new(move || drop(over)));
+        }
         !self.retired.is_empty()
+    }
+
+    /// Gives up the memory of what is still away: nobody knows when the device lets go of it
+    /// (PROTOCOL R6).
+    pub fn leak_lent(&mut self) {
+        let retired = self.retired.drain(..).map(|retired| retired.path);
+        let current = self.current.iter_mut().filter_map(Option::take);
+        for path in retired.chain(current).filter(|path| path.is_lent()) {
+            Box::leak(path);
+        }
     }
 
     /// Whether somebody must call again for posted work to leave this host.

@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEGMENT_BYTES_MAX};
 use r2ccl_core::wire::handle::PROTOCOL_VERSION;
 use r2ccl_core::{
-    End, EndConfig, Generation, Health, PathId, Receiver, ReceiverConfig, Sender, SenderConfig,
+    End, EndConfig, Evidence, Generation, Health, PathId, Receiver, ReceiverConfig, Sender,
+    SenderConfig,
 };
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
-use r2ccl_fabric::{Access, SharedDevice, Status};
+use r2ccl_fabric::{
+    Access, Completion, DeviceError, PostError, QueuePair, QueuePairAddress, SendWork,
+    SharedDevice, Status,
+};
 
 use super::control::{Config, ControlPlane, Link};
 use super::driver::{Driver, Role, make_path};
@@ -23,6 +28,7 @@ use super::memory::{MemoryCache, Regions};
 use super::net::{self, MemoryKind, ReceiveBuffer};
 use super::path::Path;
 use super::receive::ReceiveConnection;
+use super::ring::{PathMemory, Ring};
 use super::send::SendConnection;
 use super::shared::{Fate, Inbox, News, PathNic, Shared, Watch};
 use super::steward::{Driven, Steward};
@@ -136,9 +142,13 @@ struct Ends {
 
 impl Ends {
     fn new(world: &World) -> Self {
+        Self::with_sender(world, world.path::<Sender>())
+    }
+
+    fn with_sender(world: &World, mut at_sender: Path<Ring>) -> Self {
         static NAMES: AtomicU64 = AtomicU64::new(1);
         let names = NAMES.fetch_add(2, Ordering::Relaxed);
-        let (mut at_sender, mut at_receiver) = (world.path::<Sender>(), world.path::<Receiver>());
+        let mut at_receiver = world.path::<Receiver>();
         at_receiver
             .connect(&at_sender.endpoint())
             .expect("connects");
@@ -494,4 +504,85 @@ fn messages_go_another_way_when_their_path_fails_and_it_comes_back() {
         statistics.closed >= 3 && statistics.returns >= 4,
         "{statistics:?}"
     );
+}
+
+/// A queue pair whose device does not answer when it is to be stopped, as long as the gate is held.
+struct Hanging {
+    inner: Box<dyn QueuePair>,
+    gate: Arc<Mutex<()>>,
+}
+
+impl QueuePair for Hanging {
+    fn address(&self) -> QueuePairAddress {
+        self.inner.address()
+    }
+
+    fn connect(&mut self, remote: &QueuePairAddress) -> Result<(), DeviceError> {
+        self.inner.connect(remote)
+    }
+
+    unsafe fn post_send(&mut self, chain: &[SendWork]) -> Result<usize, PostError> {
+        // SAFETY: passed on.
+        unsafe { self.inner.post_send(chain) }
+    }
+
+    fn post_receives(&mut self, count: u32) -> Result<(), PostError> {
+        self.inner.post_receives(count)
+    }
+
+    fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        self.inner.poll(completions)
+    }
+
+    fn set_error(&mut self) {
+        drop(self.gate.lock());
+        self.inner.set_error();
+    }
+
+    fn is_error(&self) -> bool {
+        self.inner.is_error()
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.inner.has_backlog()
+    }
+}
+
+/// PROTOCOL R26, R53: no call waits for a device that hangs, and messages go another way; only the
+/// end of the connection waits for it, for a while.
+#[test]
+fn a_device_that_hangs_holds_nobody() {
+    let world = World::with_nics(2);
+    let (nic, gate) = (&world.nics[0], Arc::default());
+    let made = nic.device.create_queue_pair(Sender::QUEUE_PAIR);
+    let hanging = Hanging {
+        inner: made.expect("a queue pair"),
+        gate: Arc::clone(&gate),
+    };
+    let memory = Ring::new(&nic.cache).expect("memory");
+    let path = Path::new(PathId::PRIMARY, LIFE, Box::new(hanging), memory);
+    let mut ends = Ends::with_sender(&world, path);
+    until(|| is_active(&ends, 1).then_some(()));
+    let hangs = gate.lock();
+    let (receive, send) = ends.message();
+    {
+        let mut send = SENDS.own(ends.send).expect("open");
+        let driver = send.driver();
+        driver
+            .end
+            .handle_evidence(now(), PathId::PRIMARY, LIFE, Evidence::Error);
+        driver.stir();
+    }
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+    assert_eq!(ends.sink, ends.source);
+    let is_lent = |send: &mut SendConnection| {
+        let path = send.driver().paths.find_any(PathId::PRIMARY, LIFE);
+        path.is_some_and(|path| path.is_lent())
+    };
+    assert!(is_lent(&mut SENDS.own(ends.send).expect("open")));
+    let start = Instant::now();
+    net::close_send(ends.send).expect("closed");
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    drop(hangs);
 }

@@ -1,9 +1,10 @@
 //! Threads for calls that may block (PROTOCOL R26). Making a queue pair takes a device
 //! milliseconds; moving it to ready looks for the peer's hardware address, which takes a second if
-//! nobody answers.
+//! nobody answers; a device whose firmware hangs may keep any call for a minute.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -14,11 +15,15 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Threads of the process, from its first job on: so many peers that are gone are looked for at a
 /// time.
 const THREADS: usize = 4;
+/// More are started while a job has waited for so long: the others are held by a device that hangs.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// At the most.
+const THREADS_MAX: usize = 64;
 /// They call a device and little else.
 const STACK_BYTES: usize = 256 << 10;
 
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<(Instant, Job)>,
     threads: usize,
 }
 
@@ -31,7 +36,10 @@ static NEWS: Condvar = Condvar::new();
 /// Has a thread run `job` soon.
 pub fn submit(job: Job) -> Result<(), DeviceError> {
     let mut state = STATE.lock();
-    while state.threads < THREADS {
+    let oldest = state.jobs.front().map(|(since, _)| since.elapsed());
+    let is_stuck = oldest.is_some_and(|waited| waited >= PATIENCE);
+    let wanted = if is_stuck { state.threads + 1 } else { THREADS };
+    while state.threads < wanted.min(THREADS_MAX) {
         let builder = std::thread::Builder::new().name("r2ccl-helper".into());
         match builder.stack_size(STACK_BYTES).spawn(work) {
             Ok(_) => state.threads += 1,
@@ -45,7 +53,7 @@ pub fn submit(job: Job) -> Result<(), DeviceError> {
             Err(_) => break,
         }
     }
-    state.jobs.push_back(job);
+    state.jobs.push_back((Instant::now(), job));
     drop(state);
     NEWS.notify_one();
     Ok(())
@@ -55,7 +63,7 @@ fn work() {
     let mut state = STATE.lock();
     loop {
         match state.jobs.pop_front() {
-            Some(job) => {
+            Some((_, job)) => {
                 drop(state);
                 if catch_unwind(AssertUnwindSafe(job)).is_err() {
                     tracing::error!("a helper met a defect of this library; it goes on");
@@ -71,9 +79,8 @@ fn work() {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(20);
 
     /// PROTOCOL R28: nor does one that panics.
     #[test]
@@ -92,7 +99,7 @@ mod tests {
             }))
             .expect("a thread");
         }
-        let next = || results.recv_timeout(PATIENCE).expect("every job runs");
+        let next = || results.recv_timeout(LIMIT).expect("every job runs");
         let mut numbers = [next(), next(), next()];
         numbers.sort_unstable();
         assert_eq!(numbers, [0, 1, 2]);
@@ -110,8 +117,35 @@ mod tests {
             .expect("a thread");
         }
         for _ in 0..200 {
-            results.recv_timeout(PATIENCE).expect("every job runs");
+            results.recv_timeout(LIMIT).expect("every job runs");
         }
-        assert_eq!(STATE.lock().threads, THREADS);
+        assert!(STATE.lock().threads <= THREADS_MAX);
+    }
+
+    /// PROTOCOL R26.
+    #[test]
+    fn a_device_that_hangs_does_not_hold_others() {
+        let gates: Vec<_> = (0..2 * THREADS)
+            .map(|_| {
+                let (release, gate) = channel::<()>();
+                submit(Box::new(move || {
+                    let _ = gate.recv();
+                }))
+                .expect("a thread");
+                release
+            })
+            .collect();
+        let (done, results) = channel();
+        let start = Instant::now();
+        // Whoever is in need asks again and again.
+        while results.recv_timeout(PATIENCE).is_err() {
+            let done = done.clone();
+            submit(Box::new(move || {
+                let _ = done.send(());
+            }))
+            .expect("a thread");
+            assert!(start.elapsed() < LIMIT, "nobody is left for the others");
+        }
+        drop(gates);
     }
 }
