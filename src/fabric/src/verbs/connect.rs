@@ -39,7 +39,8 @@ pub(super) fn start(endpoint: &Arc<Endpoint>, remote: Address) -> Result<(), Dev
     }))
 }
 
-fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), DeviceError> {
+/// Brings the queue pair up; blocks.
+pub(super) fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), DeviceError> {
     let failed = |error: io::Error| {
         endpoint.port.error(&format!(
             "no connection from {} to {}: {error}; see that both ports are up, that this host has \

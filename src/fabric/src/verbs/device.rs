@@ -146,6 +146,10 @@ impl VerbsDevice {
             registrations: Mutex::default(),
         })
     }
+
+    pub(super) fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
 }
 
 impl Device for VerbsDevice {

@@ -31,6 +31,7 @@ mod gid;
 mod greeting;
 mod library;
 mod queue_pair;
+pub mod raw;
 mod status;
 
 use std::path::PathBuf;
