@@ -95,12 +95,13 @@ impl SendConnection {
     /// Starts a send. `None`: no credit yet, or the window is full; NCCL asks again.
     pub fn isend(
         &mut self,
-        now: Time,
         region: RegionId,
         address: u64,
         bytes: u64,
         tag: i32,
     ) -> Result<Option<Started>> {
+        let is_called = self.core().is_busy();
+        let now = self.driver.time(is_called);
         let local = self.local_buffer(region, address, bytes)?;
         let offset = address.wrapping_sub(local.address);
         self.tests_since_send = 0;
@@ -265,8 +266,8 @@ impl SendConnection {
     fn drive(&mut self) {
         self.tests_since_poll = 0;
         self.driver.shared.note_poll();
-        let now = super::now();
-        self.driver.poll(now, |_| ());
+        self.driver.poll(|_| ());
+        let now = self.driver.time(true);
         self.driver.visit(read_ring);
         self.adopt_eagers();
         self.read_inbox();
@@ -425,6 +426,7 @@ fn not_open() -> Error {
 
 impl Driven for SendConnection {
     fn progress(&mut self) {
+        self.driver.look_at_clock();
         self.drive();
     }
 
