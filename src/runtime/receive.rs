@@ -5,7 +5,7 @@ use r2ccl_core::{
     Generation, PathId, ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite,
     RegionId, Seq,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, WriteSource};
+use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, Traffic, WriteSource};
 
 use super::batch::Batch;
 use super::driver::{Driver, PROBES_MAX, Role};
@@ -43,6 +43,7 @@ impl Role for Receiver {
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
         send_depth: SEND_DEPTH + PROBES_MAX,
         receive_depth: RECEIVES_POSTED,
+        traffic: Traffic::Control,
     };
 
     fn take_arrival(

@@ -5,7 +5,7 @@ use r2ccl_core::{
     EagerWrite, Generation, PathId, ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq,
     Time,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, WriteSource};
+use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, Traffic, WriteSource};
 
 use super::driver::{Driver, PROBES_MAX, Role};
 use super::error::{Error, Result};
@@ -54,6 +54,7 @@ impl Role for Sender {
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
         send_depth: SEND_DEPTH + PROBES_MAX,
         receive_depth: 0,
+        traffic: Traffic::Data,
     };
 
     /// Nobody writes to a sender with immediate.

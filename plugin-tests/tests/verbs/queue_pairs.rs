@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use r2ccl_fabric::verbs::{VerbsConfig, VerbsDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, Opcode, PortState, QueuePair, QueuePairAddress,
-    QueuePairConfig, SendWork, Status,
+    QueuePairConfig, SendWork, Status, Traffic,
 };
 
 use super::{config, open};
@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const DEPTHS: QueuePairConfig = QueuePairConfig {
     send_depth: 32,
     receive_depth: 32,
+    traffic: Traffic::Data,
 };
 
 /// Runs a command of the lab, which must succeed.

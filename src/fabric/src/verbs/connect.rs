@@ -10,8 +10,8 @@ use sys::ibv_qp_state as state;
 
 use super::address::{Address, ETHERNET};
 use super::endpoint::{Endpoint, Stage};
-use crate::DeviceError;
 use crate::helpers;
+use crate::{DeviceError, Traffic};
 
 /// Tries to find the peer's hardware address, of a second each.
 const RESOLVE_TRIES: usize = 3;
@@ -115,7 +115,10 @@ fn ready_to_receive(
         way.grh.dgid.raw = remote.gid.0;
         way.grh.sgid_index = endpoint.port.find_gid(own.gid)?;
         way.grh.hop_limit = HOPS_MAX;
-        way.grh.traffic_class = config.traffic_class;
+        way.grh.traffic_class = match endpoint.traffic {
+            Traffic::Data => config.traffic_class,
+            Traffic::Control => config.control_traffic_class,
+        };
     }
     Ok(attributes)
 }

@@ -16,7 +16,9 @@ use super::address::Address;
 use super::connect;
 use super::device::VerbsDevice;
 use super::endpoint::Endpoint;
-use crate::{Access, Device, DeviceError, QueuePairAddress, QueuePairConfig, Registration};
+use crate::{
+    Access, Device, DeviceError, QueuePairAddress, QueuePairConfig, Registration, Traffic,
+};
 
 /// Receives that are posted at the most: a receiver that sleeps for so many writes stops them.
 const RECEIVES: u32 = 1024;
@@ -62,6 +64,7 @@ impl RawEnd {
         let config = QueuePairConfig {
             send_depth: stream.depth,
             receive_depth: RECEIVES,
+            traffic: Traffic::Data,
         };
         let endpoint = Endpoint::new(device.port(), config)?;
         let mut slots =
