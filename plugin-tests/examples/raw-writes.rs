@@ -19,7 +19,7 @@ const BYTES: u32 = 512 << 10;
 const DEPTH: u32 = 8;
 /// Writes before what is measured, as many as the driver's.
 const WARM_UP: u64 = 16;
-/// NICs of both hosts, on one wire.
+/// NICs of both hosts, on one wire of the lab.
 const NICS: [&str; 2] = ["rxe_a0", "rxe_b0"];
 /// Of each triple of runs, who is first: the bare loop, the stream, the stream again as a control.
 const ORDERS: [[usize; 3]; 6] = [
@@ -38,8 +38,9 @@ fn main() -> ExitCode {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["end", nic, role] => end(nic, role == "send"),
-        [pairs, count] => compare(pairs, count),
-        _ => Err("usage: raw-writes PAIRS MESSAGES".into()),
+        [pairs, count] => compare(pairs, count, NICS),
+        [pairs, count, one, other] => compare(pairs, count, [one, other]),
+        _ => Err("usage: raw-writes PAIRS MESSAGES [NIC NIC]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -144,10 +145,10 @@ impl Drop for Bare {
 struct Pair([Bare; 2]);
 
 impl Pair {
-    fn start() -> Result<Self, Failure> {
+    fn start(nics: [&str; 2]) -> Result<Self, Failure> {
         let mut ends = [
-            Bare::start(NICS[0], "send")?,
-            Bare::start(NICS[1], "receive")?,
+            Bare::start(nics[0], "send")?,
+            Bare::start(nics[1], "receive")?,
         ];
         let lines = [ends[0].hear()?, ends[1].hear()?];
         ends[0].say(&lines[1])?;
@@ -178,8 +179,7 @@ impl Pair {
 }
 
 /// Messages a second of the plugin's stream.
-fn stream(count: u64) -> Result<f64, Failure> {
-    let [one, other] = NICS;
+fn stream(count: u64, [one, other]: [&str; 2]) -> Result<f64, Failure> {
     let arguments = format!(
         "--env 0:NCCL_IB_HCA=={one} --env 1:NCCL_IB_HCA=={other} --pattern stream --sizes {BYTES} \
          --iterations {count}"
@@ -198,15 +198,15 @@ fn stream(count: u64) -> Result<f64, Failure> {
     Ok(count as f64 * 1e9 / nanoseconds.ok_or("no time")?)
 }
 
-fn compare(pairs: &str, count: &str) -> Result<(), Failure> {
+fn compare(pairs: &str, count: &str, nics: [&str; 2]) -> Result<(), Failure> {
     let (pairs, count) = (pairs.parse::<usize>()?, count.parse::<u64>()?);
-    let mut bare = Pair::start()?;
+    let mut bare = Pair::start(nics)?;
     let mut rates: [Vec<f64>; 3] = Default::default();
     for pair in 0..pairs {
         for which in ORDERS[pair % ORDERS.len()] {
             rates[which].push(match which {
                 0 => bare.run(count)?,
-                _ => stream(count)?,
+                _ => stream(count, nics)?,
             });
         }
     }

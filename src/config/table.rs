@@ -62,7 +62,12 @@ macro_rules! settings {
         impl Settings {
             /// Every setting at its default.
             pub fn defaults() -> Self {
-                Self { $($field: $default,)* complaints: Vec::new(), unused: Vec::new(), given: Vec::new() }
+                Self {
+                    $($field: $default,)*
+                    complaints: Vec::new(),
+                    unused: Vec::new(),
+                    given: Vec::new(),
+                }
             }
         }
 
@@ -347,8 +352,8 @@ settings! {
     "NCCL_IB_PCI_RELAXED_ORDERING", ib_relaxed_ordering: bool = true;
     RELAXED_ORDERINGS, Nccl, Own;
     "Whether a device's writes to the buffers of messages may pass each other on the PCI bus, \
-     if libibverbs is new enough (1.8) to pass the wish on: 0 no, 1 and 2 yes. What this library polls itself \
-     (credits, counters, slots of small messages) is never relaxed.";
+     if libibverbs is new enough (1.8) to pass the wish on: 0 no, 1 and 2 yes. What this library \
+     polls itself (credits, counters, slots of small messages) is never relaxed.";
 
     "NCCL_IB_MERGE_VFS", ib_merges_functions: bool = true;
     YES_OR_NO, Nccl, Own;
@@ -356,8 +361,8 @@ settings! {
 
     "NCCL_IB_DEVICE_PCI_ORDER", ib_is_in_pci_order: bool = true;
     YES_OR_NO, Nccl, Own;
-    "Whether RDMA devices are listed by PCI address, as NCCL does since 2.29.7; with 0 as libibverbs \
-     lists them, as before.";
+    "Whether RDMA devices are listed by PCI address, as NCCL does since 2.29.7; with 0 as \
+     libibverbs lists them, as before.";
 
     "NCCL_IBVERBS_LIB", ibverbs_library: Option<String> = None;
     OptionalText, Nccl, Own;

@@ -30,7 +30,7 @@ const LOOK_NS: u64 = 5_000_000;
 const IDLE_EVERY: u32 = 16;
 /// One poll in so many looks at the clock even if it brings nothing. There are machines on which a
 /// look is a system call.
-const CLOCK_EVERY: u32 = 4;
+const CLOCK_EVERY: u32 = 8;
 /// Part in health and capacity of a path that only stands by.
 const STANDBY: (u32, u32) = (0, 1);
 

@@ -84,7 +84,8 @@ fn every_pattern_moves_checked_data() {
 fn every_version_moves_checked_data() {
     for version in ["v8", "v9", "v10", "v11", "v12"] {
         let arguments = format!(
-            "{HOSTS} --abi {version} --pattern alltoall --check --iterations 20 --sizes 0,8,64K+1,1M"
+            "{HOSTS} --abi {version} --pattern alltoall --check --iterations 20 \
+             --sizes 0,8,64K+1,1M"
         );
         let text = good(&arguments);
         assert!(text.contains(&format!("(R2CCL, {version})")), "{text}");

@@ -392,9 +392,11 @@ pub struct Watch {
 
 /// Rounds between two looks at the clock while nothing moves.
 const IDLE_ROUNDS: u32 = 1024;
-/// Rounds between two looks at the clock while something moves in each. There are machines on which
-/// a look is a system call.
+/// Rounds that move something between two looks at the clock, unless there was a pause. There are
+/// machines on which a look is a system call.
 const BUSY_ROUNDS: u32 = 16;
+/// Rounds without movement that make a pause.
+const PAUSE_ROUNDS: u32 = 8;
 
 impl Watch {
     /// Starts now.
@@ -425,7 +427,8 @@ impl Watch {
     pub fn round(&mut self, moved: bool) -> bool {
         if moved {
             self.busy_rounds += 1;
-            if self.idle_rounds == 0 && self.busy_rounds < BUSY_ROUNDS {
+            let idle_rounds = std::mem::take(&mut self.idle_rounds);
+            if idle_rounds < PAUSE_ROUNDS && self.busy_rounds < BUSY_ROUNDS {
                 return true;
             }
             self.busy_rounds = 0;
@@ -433,7 +436,6 @@ impl Watch {
             let gap = u64::try_from((now - self.moved).as_nanos()).unwrap_or(u64::MAX);
             self.gap_ns = self.gap_ns.max(gap);
             self.moved = now;
-            self.idle_rounds = 0;
             return true;
         }
         std::thread::yield_now();

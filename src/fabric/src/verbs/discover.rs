@@ -199,8 +199,8 @@ fn port_name(device: &str, port: u32) -> String {
     }
 }
 
-/// The path of the adapter as NCCL writes it: all ports of one adapter have the same, and so have its
-/// virtual functions if they are to be merged.
+/// The path of the adapter as NCCL writes it: all ports of one adapter have the same, and so have
+/// its virtual functions if they are to be merged.
 fn merged_pci_path(path: &str, merges_functions: bool) -> String {
     let mut bytes = path.as_bytes().to_vec();
     let length = bytes.len();
