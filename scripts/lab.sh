@@ -58,7 +58,7 @@ setup() {
     local kernel
     check_machine
     install_packages "$needs$build_needs"
-    kernel=$("$kernel_script") || exit 125
+    kernel=$(APT_CONFIG=$here/apt.conf "$kernel_script") || exit 125
     say "ready: $kernel"
 }
 

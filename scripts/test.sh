@@ -9,7 +9,8 @@ usage() {
 usage: scripts/test.sh [--quick]
 
 fmt, clippy, documentation, build, generated code, tests; stops at the first phase that fails. Where the
-kernel lab is ready (scripts/lab.sh --setup), its tests of RDMA devices run as well.
+kernel lab is ready (scripts/lab.sh --setup), its own test and those of RDMA devices run as well. With
+CI=true in the environment it is made ready first, and it is a failure if that cannot be done.
 
   --quick   build and tests only, without the lab
 TEXT
@@ -109,10 +110,12 @@ if [ "$quick" = 0 ]; then
     if command -v cargo-deny >/dev/null; then
         phase dependencies cargo deny --offline check bans licenses sources
     fi
+    if [ "${CI:-}" = true ]; then phase 'kernel of the lab' scripts/lab.sh --setup; fi
     if scripts/lab.sh --check; then
-        phase 'kernel lab' scripts/lab/verbs.sh
+        phase 'kernel lab' scripts/lab/selftest.sh
+        phase 'RDMA devices' scripts/lab/verbs.sh
     else
-        echo 'test.sh: the tests of RDMA devices count as skipped'
+        echo 'test.sh: the kernel lab is not tested, and the tests of RDMA devices count as skipped'
     fi
 fi
 report_times

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, PortState, QueuePair, QueuePairConfig, SendWork, Status,
+    Traffic,
 };
 use r2ccl_plugin_tests::network::in_own_network;
 
@@ -59,6 +60,7 @@ fn pair(device: &SoftDevice) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
     let config = QueuePairConfig {
         send_depth: 8,
         receive_depth: 8,
+        traffic: Traffic::Data,
     };
     let create = || device.create_queue_pair(config).expect("a queue pair");
     let (mut a, mut b) = (create(), create());

@@ -1,4 +1,4 @@
-# Sourced by lab.sh: what the lab needs from the distribution.
+# Sourced by lab.sh, which knows where it is ($here): what the lab needs from the distribution.
 # shellcheck shell=bash disable=SC2034
 
 # Lines "PACKAGE WHAT-SHOWS-IT": a command, or a file when it begins with a slash.
@@ -59,9 +59,9 @@ install_packages() {
     command -v apt-get >/dev/null || die "no apt-get here, and missing: ${missing[*]}" \
         "The lab is for Debian and Ubuntu: its kernel is built from their source packages."
     say "installing: ${missing[*]}"
-    as_root apt-get update -q -o DPkg::Lock::Timeout=120 >/dev/null ||
+    as_root apt-get update -q -c "$here/apt.conf" >/dev/null ||
         say "apt-get update failed; going on with the lists that are there"
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-remove \
-        --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" >/dev/null ||
+        --no-install-recommends -c "$here/apt.conf" "${missing[@]}" >/dev/null ||
         die "apt-get could not install: ${missing[*]}" "Its own message is above."
 }

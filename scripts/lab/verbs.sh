@@ -23,4 +23,4 @@ tests=$(cargo test --locked -p r2ccl-plugin-tests --test verbs --no-run 2>&1 | t
     sed -nE 's/^ *Executable .*\((.*)\)$/\1/p')
 [ -n "$tests" ] || exit 1
 # The wires are there once: one test at a time.
-exec scripts/lab.sh --limit 400 "$tests" --ignored --test-threads=1 "$@"
+exec scripts/lab.sh --limit 400 --read "$(target_folder)" "$tests" --ignored --test-threads=1 "$@"

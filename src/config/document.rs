@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Description, Settings};
+use super::{Description, Settings, unused};
 
 const INTRODUCTION: &str = "\
 # Settings
@@ -18,6 +18,16 @@ An empty value is the same as none. A name that starts with `R2CCL_` and is not 
 reported with the nearest name that is; a value that cannot be used is reported with what is
 allowed, and the default is used instead. `r2ccl config` prints all settings with their values in
 force.
+";
+
+const UNUSED_INTRODUCTION: &str = "
+## Settings of NCCL without effect
+
+NCCL's own RDMA transport knows these, too. A line of the log (`info`) says so when one is set.
+NCCL itself goes on heeding what concerns it.
+
+| name | why it has none |
+|---|---|
 ";
 
 /// The text of `docs/CONFIG.md`.
@@ -41,6 +51,10 @@ pub fn markdown() -> String {
     }
     for row in &rows {
         push_section(&mut text, row);
+    }
+    text.push_str(UNUSED_INTRODUCTION);
+    for (name, reason) in unused::UNUSED {
+        push(&mut text, format_args!("| `{name}` | {reason} |\n"));
     }
     text
 }

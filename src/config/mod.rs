@@ -12,6 +12,7 @@ mod kind;
 mod name_rule;
 mod soft_nics;
 mod table;
+mod unused;
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -147,6 +148,9 @@ impl Settings {
             if name.starts_with(PREFIX) {
                 self.complain(name, unknown_name(name));
             }
+            if !value.is_empty() {
+                self.unused.extend(unused::find(name));
+            }
             return;
         };
         if value.is_empty() {
@@ -214,10 +218,14 @@ impl Settings {
         shared
     }
 
-    /// Writes every complaint to the log, as a warning. To be called once, when the log stands.
+    /// Writes every complaint to the log, as a warning, and which settings of NCCL have no effect.
+    /// To be called once, when the log stands.
     pub fn report_complaints(&self) {
         for complaint in &self.complaints {
             tracing::warn!("{complaint}");
+        }
+        for (name, reason) in &self.unused {
+            tracing::info!("{name} has no effect: {reason}");
         }
     }
 }

@@ -53,6 +53,8 @@ macro_rules! settings {
             $(#[doc = concat!("`", $name, "`: ", $meaning)] pub $field: $type,)*
             /// Unknown names and bad values that were found while reading.
             pub complaints: Vec<Complaint>,
+            /// Settings of NCCL that were given and have no effect, each with the reason.
+            pub unused: Vec<(&'static str, &'static str)>,
             /// Names whose value came from outside.
             pub(super) given: Vec<&'static str>,
         }
@@ -60,7 +62,12 @@ macro_rules! settings {
         impl Settings {
             /// Every setting at its default.
             pub fn defaults() -> Self {
-                Self { $($field: $default,)* complaints: Vec::new(), given: Vec::new() }
+                Self {
+                    $($field: $default,)*
+                    complaints: Vec::new(),
+                    unused: Vec::new(),
+                    given: Vec::new(),
+                }
             }
         }
 
@@ -182,6 +189,9 @@ const GID_FAMILIES: Choice<AddressFamily> = Choice(&[
     (AddressFamily::V4, &["AF_INET"]),
     (AddressFamily::V6, &["AF_INET6"]),
 ]);
+
+/// NCCL's 2 differs from 1 only in a warning.
+const RELAXED_ORDERINGS: Choice<bool> = Choice(&[(true, &["2", "1"]), (false, &["0"])]);
 
 const YES_OR_NO: Choice<bool> = Choice(&[(false, &["0"]), (true, &["1"])]);
 
@@ -313,7 +323,13 @@ settings! {
 
     "NCCL_IB_TC", ib_traffic_class: Option<u8> = None;
     OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;
-    "Traffic class of RDMA packets; on Ethernet its upper six bits are the DSCP. -1 is 0.";
+    "Traffic class of RDMA packets; on Ethernet its upper six bits are the DSCP. -1 is 0; what a \
+     communicator asks for (`trafficClass`) is not looked at.";
+
+    "NCCL_IB_FIFO_TC", ib_fifo_traffic_class: Option<u8> = None;
+    OrMinusOne(Whole::<u8>::new(0, 255)), Nccl, Own;
+    "The same for what a receiver sends: credits, counters and acknowledgements. -1 is \
+     `NCCL_IB_TC`.";
 
     "NCCL_IB_SL", ib_service_level: Option<u8> = None;
     OrMinusOne(Whole::<u8>::new(0, 15)), Nccl, Own;
@@ -332,4 +348,23 @@ settings! {
     "NCCL_IB_PKEY", ib_pkey_index: u16 = 0;
     Whole::<u16>::new(0, 65535), Nccl, Own;
     "Index in the port's table of partitions.";
+
+    "NCCL_IB_PCI_RELAXED_ORDERING", ib_relaxed_ordering: bool = true;
+    RELAXED_ORDERINGS, Nccl, Own;
+    "Whether a device's writes to the buffers of messages may pass each other on the PCI bus, \
+     if libibverbs is new enough (1.8) to pass the wish on: 0 no, 1 and 2 yes. What this library \
+     polls itself (credits, counters, slots of small messages) is never relaxed.";
+
+    "NCCL_IB_MERGE_VFS", ib_merges_functions: bool = true;
+    YES_OR_NO, Nccl, Own;
+    "Whether NCCL is told one PCI path for all virtual functions of an adapter.";
+
+    "NCCL_IB_DEVICE_PCI_ORDER", ib_is_in_pci_order: bool = true;
+    YES_OR_NO, Nccl, Own;
+    "Whether RDMA devices are listed by PCI address, as NCCL does since 2.29.7; with 0 as \
+     libibverbs lists them, as before.";
+
+    "NCCL_IBVERBS_LIB", ibverbs_library: Option<String> = None;
+    OptionalText, Nccl, Own;
+    "A file to load before `libibverbs.so.1`, which is taken if that fails.";
 }

@@ -84,6 +84,11 @@ fn values_for_rdma_devices_are_read() {
         ("NCCL_IB_ADDR_RANGE", "fd00::/8"),
         ("NCCL_IB_TC", "0x6a"),
         ("NCCL_IB_SL", "-1"),
+        ("NCCL_IB_FIFO_TC", "8"),
+        ("NCCL_IB_PCI_RELAXED_ORDERING", "0"),
+        ("NCCL_IB_MERGE_VFS", "0"),
+        ("NCCL_IB_DEVICE_PCI_ORDER", "0"),
+        ("NCCL_IBVERBS_LIB", "libfake.so"),
     ]);
     assert_eq!(settings.complaints, []);
     let allows = |device, port| settings.ib_devices.as_ref().unwrap().allows(device, port);
@@ -96,6 +101,10 @@ fn values_for_rdma_devices_are_read() {
     );
     assert_eq!(settings.ib_traffic_class, Some(106));
     assert_eq!(settings.ib_service_level, None);
+    assert_eq!(settings.ib_fifo_traffic_class, Some(8));
+    assert!(!settings.ib_relaxed_ordering && !settings.ib_merges_functions);
+    assert!(!settings.ib_is_in_pci_order);
+    assert_eq!(settings.ibverbs_library.as_deref(), Some("libfake.so"));
     let bad = [
         ("NCCL_IB_GID_INDEX", "-2"),
         ("NCCL_IB_GID_INDEX", "256"),
@@ -108,6 +117,27 @@ fn values_for_rdma_devices_are_read() {
     ];
     for pair in bad {
         assert_eq!(read(&[pair]).complaints.len(), 1, "{pair:?}");
+    }
+}
+
+#[test]
+fn settings_of_nccl_without_effect_are_named() {
+    let settings = read(&[
+        ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+        ("NCCL_IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT", "100"),
+        ("NCCL_IB_AR_THRESHOLD", ""),
+        ("NCCL_ALGO", "RING"),
+    ]);
+    assert_eq!(settings.complaints, []);
+    let names: Vec<_> = settings.unused.iter().map(|(name, _)| *name).collect();
+    let expected = [
+        "NCCL_IB_QPS_PER_CONNECTION",
+        "NCCL_IB_RESILIENCY_PORT_RECOVERY",
+    ];
+    assert_eq!(names, expected);
+    for (name, _) in super::unused::UNUSED {
+        let is_used = super::table::TABLE.iter().any(|row| row.name == *name);
+        assert!(!is_used, "{name} is in both lists");
     }
 }
 

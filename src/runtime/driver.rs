@@ -1,8 +1,9 @@
 //! One end of a connection, between the core and its queue pairs: does what the core asks for, and
 //! tells it what happens.
 //!
-//! In health a call costs one look at the clock and a poll of the queue pairs in use. Everything
-//! else runs when something has happened or a time that the core named has come.
+//! In health a call costs a poll of the queue pairs in use, and a look at the clock if that brings
+//! anything or one has not been due for a few calls. Everything else runs when something has
+//! happened or a time that the core named has come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,9 @@ const LOOK_NS: u64 = 5_000_000;
 const IDLE_EVERY: u32 = 16;
 /// Longest wait for queue pairs that are being stopped when their connection ends.
 const FENCES_MAX: Duration = Duration::from_secs(1);
+/// One poll in so many looks at the clock even if it brings nothing. There are machines on which a
+/// look is a system call.
+const CLOCK_EVERY: u32 = 8;
 /// Part in health and capacity of a path that only stands by.
 const STANDBY: (u32, u32) = (0, 1);
 
@@ -52,6 +56,25 @@ pub trait Role: Half + 'static {
     ) -> std::result::Result<(), ProtocolError>;
 }
 
+/// The time as a call knows it.
+#[derive(Default)]
+struct Clock {
+    now: Time,
+    /// Read in this call.
+    is_fresh: bool,
+}
+
+impl Clock {
+    /// The time, read once a call.
+    fn read(&mut self) -> Time {
+        if !self.is_fresh {
+            self.now = super::now();
+            self.is_fresh = true;
+        }
+        self.now
+    }
+}
+
 /// This end of a generation, as a helper has made it, or could not.
 type Made<M> = (PathId, Generation, Option<Box<Path<M>>>);
 
@@ -68,7 +91,7 @@ pub struct Driver<H: Role> {
     made: Arc<Inbox<Made<H::Memory>>>,
     fences: Fences,
     routing: Routing,
-    now: Time,
+    clock: Clock,
     look: Time,
     /// Something has happened that the core may want to act on.
     is_stirred: bool,
@@ -98,7 +121,7 @@ impl<H: Role> Driver<H> {
             made: Arc::default(),
             fences: Fences::default(),
             routing,
-            now: Time::ZERO,
+            clock: Clock::default(),
             look: Time::ZERO,
             is_stirred: true,
             is_calm: false,
@@ -109,10 +132,13 @@ impl<H: Role> Driver<H> {
     }
 
     /// Polls the queue pairs. `on_arrival` hears of each arrival before the core.
-    pub fn poll(&mut self, now: Time, mut on_arrival: impl FnMut(&Completion)) {
-        self.now = now;
-        self.shared.note_news_taken();
+    pub fn poll(&mut self, mut on_arrival: impl FnMut(&Completion)) {
         self.polls = self.polls.wrapping_add(1);
+        self.clock.is_fresh = false;
+        if self.polls % CLOCK_EVERY == 0 {
+            self.clock.read();
+        }
+        self.shared.note_news_taken();
         let is_all = !self.is_calm || self.polls % IDLE_EVERY == 0;
         for path in self.paths.iter_mut() {
             let is_posting = self.end.half().outstanding(path.id) > 0;
@@ -120,7 +146,7 @@ impl<H: Role> Driver<H> {
             if !is_used && !is_all {
                 continue;
             }
-            let polled = poll(&mut self.end, path, now, &mut on_arrival);
+            let polled = poll(&mut self.end, path, &mut self.clock, &mut on_arrival);
             self.is_stirred |= polled.is_news;
             if let Some(error) = polled.broken {
                 self.fate.on_protocol_error(&self.shared.label, error);
@@ -131,6 +157,7 @@ impl<H: Role> Driver<H> {
                     self.fate.on_refusal(&self.shared.label, status);
                 }
                 let (id, generation) = (path.id, path.generation);
+                let now = self.clock.read();
                 self.end
                     .handle_evidence(now, id, generation, Evidence::Error);
             }
@@ -159,7 +186,7 @@ impl<H: Role> Driver<H> {
 
     /// Lets the core act if something has happened or its time has come.
     pub fn attend(&mut self) {
-        let now = self.now;
+        let now = self.clock.now;
         if !self.is_stirred && now < self.look {
             return;
         }
@@ -189,6 +216,20 @@ impl<H: Role> Driver<H> {
         }
     }
 
+    /// The time, for what a user does. One who has requests open (`is_called`) has looked for them
+    /// a moment ago, and the time of then will do.
+    pub fn time(&mut self, is_called: bool) -> Time {
+        if !is_called {
+            self.look_at_clock();
+        }
+        self.clock.now
+    }
+
+    /// Has the next poll know the time exactly.
+    pub fn look_at_clock(&mut self) {
+        self.clock.now = super::now();
+    }
+
     /// Something was told to the core that it may want to act on at once.
     pub fn stir(&mut self) {
         self.is_stirred = true;
@@ -207,7 +248,8 @@ impl<H: Role> Driver<H> {
         if let PathFrame::Offer { path, .. } = frame {
             self.add_standby(*path);
         }
-        if let Err(error) = self.end.handle_frame(self.now, frame) {
+        let now = self.clock.read();
+        if let Err(error) = self.end.handle_frame(now, frame) {
             self.fate.on_protocol_error(&self.shared.label, error);
         }
         self.is_stirred = true;
@@ -215,7 +257,7 @@ impl<H: Role> Driver<H> {
 
     /// A port of this process has changed.
     pub fn take_port(&mut self, dev: usize, change: PortChange) {
-        let now = self.now;
+        let now = self.clock.read();
         for (index, nic) in self.shared.nics.iter().enumerate() {
             let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
                 continue;
@@ -242,7 +284,7 @@ impl<H: Role> Driver<H> {
             if self.shared.regions.is_unfit(path.id) {
                 let (id, generation) = (path.id, path.generation);
                 self.end
-                    .handle_evidence(self.now, id, generation, Evidence::Error);
+                    .handle_evidence(self.clock.now, id, generation, Evidence::Error);
             }
         }
     }
@@ -298,13 +340,13 @@ impl<H: Role> Driver<H> {
 
     fn add_standby(&mut self, id: PathId) {
         if self.end.health(id).is_none() && id.index() < self.shared.nics.len() {
-            self.end.add_standby(self.now, id, STANDBY);
+            self.end.add_standby(self.clock.now, id, STANDBY);
             self.is_stirred = true;
         }
     }
 
     fn act(&mut self) {
-        while let Some(action) = self.end.poll_action(self.now) {
+        while let Some(action) = self.end.poll_action(self.clock.now) {
             match action {
                 Action::Send(frame) => {
                     let (to, frame) = (self.shared.peer_connection, Box::new(frame));
@@ -344,17 +386,18 @@ impl<H: Role> Driver<H> {
         };
         if !is_away {
             self.end
-                .handle_fenced(self.now, id, generation, FenceOutcome::Drained);
+                .handle_fenced(self.clock.now, id, generation, FenceOutcome::Drained);
         }
     }
 
     /// A queue pair has been stopped: takes what had arrived before.
     fn take_stopped(&mut self, stopped: Stopped) {
-        let (now, id, generation) = (self.now, stopped.path, stopped.generation);
+        let (id, generation) = (stopped.path, stopped.generation);
+        let now = self.clock.read();
         if let Some(path) = self.paths.find_any(id, generation) {
             path.restore(stopped.queue_pair);
             loop {
-                let polled = poll(&mut self.end, path, now, &mut |_| ());
+                let polled = poll(&mut self.end, path, &mut self.clock, &mut |_| ());
                 if let Some(error) = polled.broken {
                     self.fate.on_protocol_error(&self.shared.label, error);
                 }
@@ -370,7 +413,9 @@ impl<H: Role> Driver<H> {
 
     fn create(&mut self, id: PathId, generation: Generation) {
         let Some(nic) = self.shared.nics.get(id.index()).cloned() else {
-            return self.end.handle_created(self.now, id, generation, None);
+            return self
+                .end
+                .handle_created(self.clock.now, id, generation, None);
         };
         let (shared, inbox) = (self.shared.clone(), self.made.clone());
         let job = move || {
@@ -382,7 +427,8 @@ impl<H: Role> Driver<H> {
             shared.urge();
         };
         if helpers::submit(Box::new(job)).is_err() {
-            self.end.handle_created(self.now, id, generation, None);
+            self.end
+                .handle_created(self.clock.now, id, generation, None);
         }
     }
 
@@ -393,17 +439,19 @@ impl<H: Role> Driver<H> {
             tracing::debug!("{}: path {}: {error}", self.shared.label, id.index());
         }
         let ok = matches!(connected, Some(Ok(())));
-        self.end.handle_connected(self.now, id, generation, ok);
+        self.end
+            .handle_connected(self.clock.now, id, generation, ok);
     }
 
     /// A helper has made this end of a generation, or could not.
     fn take_made(&mut self, made: Made<H::Memory>) {
         let (id, generation, path) = made;
+        let now = self.clock.read();
         let endpoint = path.as_ref().map(|path| path.endpoint());
         if let Some(path) = path {
             self.paths.insert(path);
         }
-        self.end.handle_created(self.now, id, generation, endpoint);
+        self.end.handle_created(now, id, generation, endpoint);
         self.is_stirred = true;
     }
 }
@@ -438,7 +486,7 @@ struct Polled {
 fn poll<H: Role>(
     end: &mut End<H>,
     path: &mut Path<H::Memory>,
-    now: Time,
+    clock: &mut Clock,
     on_arrival: &mut impl FnMut(&Completion),
 ) -> Polled {
     let (id, generation) = (path.id, path.generation);
@@ -451,10 +499,10 @@ fn poll<H: Role>(
                 broken.get_or_insert(error);
             }
         } else if let Some(work) = WorkId::from_raw(completion.id) {
-            end.handle_completion(now, work, true);
+            end.handle_completion(clock.read(), work, true);
         } else {
             is_news = true;
-            end.handle_probe(now, id, generation, probe_id(completion.id), true);
+            end.handle_probe(clock.read(), id, generation, probe_id(completion.id), true);
         }
     });
     if arrivals > 0 {

@@ -46,7 +46,7 @@ pub struct MemoryCache {
 struct Buffer {
     address: usize,
     bytes: usize,
-    remote: bool,
+    access: Access,
 }
 
 struct Entry {
@@ -83,7 +83,7 @@ impl MemoryCache {
         let buffer = Buffer {
             address: address as usize,
             bytes,
-            remote: access == Access::RemoteWrite,
+            access,
         };
         let mut entries = self.entries.lock();
         let registration = match entries.entry(buffer) {

@@ -16,7 +16,7 @@ use super::send::Started;
 use super::shared::Shared;
 use super::steward::Driven;
 use super::table::{Id, Kind, Miss, Table};
-use super::{RECEIVES, Runtime, SENDS, now};
+use super::{RECEIVES, Runtime, SENDS};
 
 pub use super::setup::{accept, close_listen, connect, listen};
 
@@ -145,7 +145,7 @@ pub fn isend(
     check_size(bytes)?;
     let region = region_of(comm, mr, Kind::SendMemory, bytes)?;
     let started = drive(&SENDS, comm, |connection| {
-        connection.isend(now(), region, address as u64, bytes as u64, tag)
+        connection.isend(region, address as u64, bytes as u64, tag)
     })?;
     Ok(started.map(|started| match started {
         Started::Message(seq) => request(comm, Kind::SendRequest, seq.0),
@@ -178,9 +178,7 @@ pub fn irecv(comm: u64, buffers: &[ReceiveBuffer]) -> Result<Option<u64>> {
         };
     }
     let posted = &posted[..buffers.len()];
-    let seq = drive(&RECEIVES, comm, |connection| {
-        connection.irecv(now(), posted)
-    })?;
+    let seq = drive(&RECEIVES, comm, |connection| connection.irecv(posted))?;
     Ok(seq.map(|seq| request(comm, Kind::ReceiveRequest, seq.0)))
 }
 

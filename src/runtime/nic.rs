@@ -109,6 +109,7 @@ fn open_verbs(settings: &Settings) -> Result<Opened> {
 }
 
 fn verbs_config(settings: &Settings) -> VerbsConfig {
+    let traffic_class = settings.ib_traffic_class.unwrap_or(0);
     VerbsConfig {
         sysfs: settings.sysfs.clone(),
         gid: GidPolicy {
@@ -117,11 +118,16 @@ fn verbs_config(settings: &Settings) -> VerbsConfig {
             family: settings.ib_address_family,
             range: settings.ib_address_range,
         },
-        traffic_class: settings.ib_traffic_class.unwrap_or(0),
+        traffic_class,
+        control_traffic_class: settings.ib_fifo_traffic_class.unwrap_or(traffic_class),
         service_level: settings.ib_service_level.unwrap_or(0),
         timeout: settings.ib_timeout,
         retry_count: settings.ib_retry_count,
         pkey_index: settings.ib_pkey_index,
+        relaxed_ordering: settings.ib_relaxed_ordering,
+        merges_functions: settings.ib_merges_functions,
+        is_in_pci_order: settings.ib_is_in_pci_order,
+        library: settings.ibverbs_library.clone(),
         ..VerbsConfig::default()
     }
 }

@@ -3,9 +3,9 @@
 use r2ccl_core::limits::{GROUP_MAX, SEGMENTS_MAX, SEND_DEPTH, WINDOW};
 use r2ccl_core::{
     Generation, PathId, ProtocolError, ReceiveBuffer, Receiver, ReceiverBody, ReceiverWrite,
-    RegionId, Seq, Time,
+    RegionId, Seq,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, WriteSource};
+use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, Traffic, WriteSource};
 
 use super::batch::Batch;
 use super::driver::{Driver, PROBES_MAX, Role};
@@ -43,6 +43,7 @@ impl Role for Receiver {
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
         send_depth: SEND_DEPTH + PROBES_MAX,
         receive_depth: RECEIVES_POSTED,
+        traffic: Traffic::Control,
     };
 
     fn take_arrival(
@@ -86,11 +87,12 @@ impl ReceiveConnection {
     }
 
     /// Posts a receive of 1 to 8 buffers. `None`: the window is full; NCCL asks again.
-    pub fn irecv(&mut self, now: Time, buffers: &[ReceiveBuffer]) -> Result<Option<Seq>> {
+    pub fn irecv(&mut self, buffers: &[ReceiveBuffer]) -> Result<Option<Seq>> {
         self.driver.shared.note_poll();
+        let now = self.driver.time(self.open_count > 0);
         if self.open_count == 0 {
             // After a pause the message may be here already: then its credit is in no hurry.
-            self.poll_arrivals(now);
+            self.poll_arrivals();
         }
         self.read_inbox();
         self.check()?;
@@ -153,7 +155,7 @@ impl ReceiveConnection {
         if core.has_unsent() && self.batch.is_due(is_starved) {
             self.flush();
         }
-        self.poll_arrivals(super::now());
+        self.poll_arrivals();
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
             self.flush();
@@ -167,9 +169,9 @@ impl ReceiveConnection {
         self.driver.end.half().delivered()
     }
 
-    fn poll_arrivals(&mut self, now: Time) {
+    fn poll_arrivals(&mut self) {
         let batch = &mut self.batch;
-        self.driver.poll(now, |completion| {
+        self.driver.poll(|completion| {
             batch.note_arrival(completion.byte_len);
         });
         self.take_eagers();
@@ -299,6 +301,7 @@ fn work(write: &ReceiverWrite, ring: PeerMemory) -> SendWork {
 
 impl Driven for ReceiveConnection {
     fn progress(&mut self) {
+        self.driver.look_at_clock();
         self.drive();
         self.flush();
     }

@@ -5,7 +5,7 @@ use r2ccl_core::{
     EagerWrite, Generation, PathId, ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq,
     Time,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, WriteSource};
+use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, Traffic, WriteSource};
 
 use super::driver::{Driver, PROBES_MAX, Role};
 use super::error::{Error, Result};
@@ -54,6 +54,7 @@ impl Role for Sender {
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
         send_depth: SEND_DEPTH + PROBES_MAX,
         receive_depth: 0,
+        traffic: Traffic::Data,
     };
 
     /// Nobody writes to a sender with immediate.
@@ -95,12 +96,13 @@ impl SendConnection {
     /// Starts a send. `None`: no credit yet, or the window is full; NCCL asks again.
     pub fn isend(
         &mut self,
-        now: Time,
         region: RegionId,
         address: u64,
         bytes: u64,
         tag: i32,
     ) -> Result<Option<Started>> {
+        let is_called = self.core().is_busy();
+        let now = self.driver.time(is_called);
         let local = self.local_buffer(region, address, bytes)?;
         let offset = address.wrapping_sub(local.address);
         self.tests_since_send = 0;
@@ -265,8 +267,8 @@ impl SendConnection {
     fn drive(&mut self) {
         self.tests_since_poll = 0;
         self.driver.shared.note_poll();
-        let now = super::now();
-        self.driver.poll(now, |_| ());
+        self.driver.poll(|_| ());
+        let now = self.driver.time(true);
         self.driver.visit(read_ring);
         self.adopt_eagers();
         self.read_inbox();
@@ -425,6 +427,7 @@ fn not_open() -> Error {
 
 impl Driven for SendConnection {
     fn progress(&mut self) {
+        self.driver.look_at_clock();
         self.drive();
     }
 

@@ -325,7 +325,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             peer_connection: open.connection,
             link: link.clone(),
             group: Group::current(),
-            regions: Regions::new(Access::RemoteWrite, nic.cache.clone()),
+            regions: Regions::new(Access::RemoteData, nic.cache.clone()),
             nics,
             inbox,
             label,

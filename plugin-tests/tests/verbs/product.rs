@@ -78,6 +78,51 @@ fn every_pattern_moves_checked_data() {
     }
 }
 
+/// NCCL's versions see different tables; each moves data between the hosts, in both directions.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn every_version_moves_checked_data() {
+    for version in ["v8", "v9", "v10", "v11", "v12"] {
+        let arguments = format!(
+            "{HOSTS} --abi {version} --pattern alltoall --check --iterations 20 \
+             --sizes 0,8,64K+1,1M"
+        );
+        let text = good(&arguments);
+        assert!(text.contains(&format!("(R2CCL, {version})")), "{text}");
+        assert!(text.contains("arrived as they were sent"), "{text}");
+    }
+}
+
+/// Whole jobs, one after the other: what one leaves behind on a device the next would meet.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn jobs_follow_each_other() {
+    let objects = || {
+        let output = Command::new("rdma").args(["resource", "show"]).output();
+        String::from_utf8_lossy(&output.expect("the lab's rdma").stdout).into_owned()
+    };
+    let before = objects();
+    for _ in 0..8 {
+        good(&format!(
+            "{HOSTS} --check --channels 2 --iterations 2 --sizes 8,64K"
+        ));
+    }
+    assert_eq!(objects(), before);
+}
+
+/// One host has two NICs, the other one: also where a channel begins on a NIC that reaches nobody.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn hosts_may_have_unequal_numbers_of_nics() {
+    let one_each = "--env 0:NCCL_IB_HCA=rxe_a --env 1:NCCL_IB_HCA==rxe_b0";
+    for pattern in ["stream", "alltoall"] {
+        let arguments =
+            format!("{one_each} --pattern {pattern} --check --iterations 20 --sizes 8,1M");
+        let text = good(&arguments);
+        assert!(text.contains("arrived as they were sent"), "{text}");
+    }
+}
+
 #[test]
 #[ignore = "needs the kernel lab"]
 fn connections_come_and_go_with_requests_open() {
@@ -118,7 +163,7 @@ fn moves(job: &mut Child, device: &str) {
 #[test]
 #[ignore = "needs the kernel lab"]
 fn a_job_outlives_every_cut() {
-    let arguments = format!("{HOSTS} --pattern stream --nics 0 --sizes 64K --seconds 40 --check");
+    let arguments = format!("{HOSTS} --pattern stream --nics 0 --sizes 64K --seconds 60 --check");
     let mut job = bench("", &arguments)
         .env("NCCL_IB_TIMEOUT", "20")
         .env("NCCL_IB_RETRY_CNT", "7")
@@ -173,6 +218,33 @@ fn what_cannot_work_is_named_with_a_remedy() {
         &["rxe_a0, rxe_b0 cannot be opened", "/dev/infiniband/uverbs"],
     );
     lab("chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
+}
+
+/// Values that cannot be used are named, and the job runs on the defaults.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn wrong_values_are_named_and_do_no_harm() {
+    let wrong = "--env NCCL_IB_SL=99 --env NCCL_IB_FIFO_TC=many --env NCCL_IB_ADDR_RANGE=10";
+    let text = good(&format!("{HOSTS} {wrong} --check --iterations 5 --sizes 8"));
+    for name in [
+        "NCCL_IB_SL=99",
+        "NCCL_IB_FIFO_TC=many",
+        "NCCL_IB_ADDR_RANGE=10",
+    ] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+}
+
+/// What both ends must agree on, and what only one of them has.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn ends_that_do_not_fit_are_named() {
+    let short = format!("{HOSTS} --iterations 3 --sizes 8");
+    let kinds = format!("{short} --env 1:R2CCL_FABRIC=soft");
+    bad("", &kinds, &["R2CCL_FABRIC"]);
+    let routing = format!("{short} --env 1:R2CCL_ROUTING_ALGO=static");
+    bad("", &routing, &["R2CCL_ROUTING_ALGO"]);
+    bad("prlimit --nofile=8:8", &short, &["ulimit -n"]);
 }
 
 /// What works is used, and TCP is not taken in silence.

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use r2ccl_fabric::verbs::{VerbsConfig, VerbsDevice};
 use r2ccl_fabric::{
     Completion, Device, DeviceEvent, Opcode, PortState, QueuePair, QueuePairAddress,
-    QueuePairConfig, SendWork, Status,
+    QueuePairConfig, SendWork, Status, Traffic,
 };
 
 use super::{config, open};
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const DEPTHS: QueuePairConfig = QueuePairConfig {
     send_depth: 32,
     receive_depth: 32,
+    traffic: Traffic::Data,
 };
 
 /// Runs a command of the lab, which must succeed.
@@ -183,6 +185,85 @@ fn a_port_tells_of_its_link() {
     });
     wait("the state", || one.port_state() == PortState::Active);
     await_a_working_pair(&one, &other);
+}
+
+/// Whoever looks at a queue pair may be the one who reads that a port has gone: those who wait for
+/// its events are woken all the same.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn a_port_tells_of_its_link_whoever_reads_it() {
+    let (one, other) = (open("rxe_a1", &config()), open("rxe_b1", &config()));
+    let wakes = Arc::new(AtomicU32::new(0));
+    let seen = wakes.clone();
+    one.on_event(Box::new(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+    }));
+    // Holds the thread that waits for events, behind the device whose wake is looked for.
+    let (is_held, is_free) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (held, free) = (is_held.clone(), is_free.clone());
+    other.on_event(Box::new(move || {
+        held.store(true, Ordering::SeqCst);
+        wait("the end of the test", || free.load(Ordering::SeqCst));
+    }));
+    let reader = one.create_queue_pair(DEPTHS).expect("a queue pair");
+    let healed = (Healed("b1"), Healed("a1"));
+    lab("lab-cut b1 admin");
+    wait("an event of the other device", || {
+        is_held.load(Ordering::SeqCst)
+    });
+    let before = wakes.load(Ordering::SeqCst);
+    lab("lab-cut a1 admin");
+    reader.is_error();
+    is_free.store(true, Ordering::SeqCst);
+    wait("a call", || wakes.load(Ordering::SeqCst) > before);
+    drop(healed);
+    wait("the links", || {
+        [&one, &other].map(|it| it.port_state()) == [PortState::Active; 2]
+    });
+}
+
+/// Data and control have the traffic classes that they were given, as the switch sees them.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn packets_carry_their_traffic_class() {
+    let config = VerbsConfig {
+        traffic_class: 0x68,
+        control_traffic_class: 0xc0,
+        ..config()
+    };
+    let (one, other) = (open("rxe_a0", &config), open("rxe_b0", &config));
+    let control = QueuePairConfig {
+        traffic: Traffic::Control,
+        ..DEPTHS
+    };
+    let before = [passed("a0", 0x68), passed("b0", 0xc0)];
+    let mut a = one.create_queue_pair(DEPTHS).expect("a queue pair");
+    let mut b = other.create_queue_pair(control).expect("a queue pair");
+    a.connect(&b.address()).expect("connects");
+    b.connect(&a.address()).expect("connects");
+    assert_eq!(try_out(&mut (a, b)), Status::Success);
+    assert!(passed("a0", 0x68) > before[0] && passed("b0", 0xc0) > before[1]);
+    assert_eq!([passed("a0", 0xc0), passed("b0", 0x68)], [0, 0]);
+}
+
+/// RDMA packets of a traffic class that the switch has had from a NIC since this was first asked.
+fn passed(nic: &str, class: u8) -> u64 {
+    let switch = |arguments: &str| {
+        let words = format!("-netns fabric -s filter {arguments}");
+        let output = Command::new("tc").args(words.split_whitespace()).output();
+        String::from_utf8_lossy(&output.expect("the lab's tc").stdout).into_owned()
+    };
+    let at = format!("dev p{nic} ingress pref {class}");
+    switch(&format!(
+        "add {at} protocol ip flower ip_proto udp dst_port 4791 ip_tos {class:#x} action pass"
+    ));
+    let text = switch(&format!("show {at}"));
+    let sent = text.split("Sent ").nth(1).expect("a counter");
+    let packets = sent.split_whitespace().nth(2).expect("packets");
+    packets.parse().expect("a number")
 }
 
 /// The address of a queue pair moves to another place of the table between its making and its

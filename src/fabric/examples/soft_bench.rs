@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 use r2ccl_fabric::{
     Access, Completion, Device, Opcode, QueuePair, QueuePairConfig, Registration, SendWork,
-    WriteSource,
+    Traffic, WriteSource,
 };
 
 const IN_FLIGHT: u64 = 8;
@@ -28,6 +28,7 @@ impl End {
         let config = QueuePairConfig {
             send_depth: 64,
             receive_depth: 64,
+            traffic: Traffic::Data,
         };
         let mut queue_pair = device.create_queue_pair(config).expect("a queue pair");
         queue_pair.post_receives(64).expect("receives");

@@ -53,6 +53,17 @@ pub struct QueuePairConfig {
     pub send_depth: u32,
     /// Receive work requests outstanding at the most.
     pub receive_depth: u32,
+    /// What this end sends.
+    pub traffic: Traffic,
+}
+
+/// What an end of a connection sends; fabrics may treat them differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Messages.
+    Data,
+    /// Permission for messages, and what has become of them.
+    Control,
 }
 
 /// What the other side must know to connect to a queue pair: opaque to everybody but the device

@@ -3,12 +3,22 @@
 use std::fmt;
 
 /// What the other side may do with a registered region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Local source or destination only.
     Local,
-    /// The peer may also write.
+    /// The peer may also write, and this process polls what it writes: the bytes of a write land
+    /// in ascending order.
     RemoteWrite,
+    /// The peer may also write; whoever reads it waits for a completion first.
+    RemoteData,
+}
+
+impl Access {
+    /// Whether the peer may write.
+    pub const fn is_remote(self) -> bool {
+        !matches!(self, Self::Local)
+    }
 }
 
 /// A registered region on one device.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use r2ccl_fabric::soft::{SoftConfig, SoftDevice};
 use r2ccl_fabric::{
     Access, Completion, Device, Opcode, QueuePair, QueuePairAddress, QueuePairConfig, Registration,
-    SendWork, Status, WriteSource,
+    SendWork, Status, Traffic, WriteSource,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,6 +121,7 @@ impl End {
         let config = QueuePairConfig {
             send_depth: 32,
             receive_depth: 2 * SLOTS as u32,
+            traffic: Traffic::Data,
         };
         let mut queue_pair = device.create_queue_pair(config).expect("a queue pair");
         queue_pair.post_receives(SLOTS as u32).expect("receives");

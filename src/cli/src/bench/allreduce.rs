@@ -250,7 +250,7 @@ pub fn run(host: &mut Host, go: &Go) -> Result<Measured, RunError> {
         offset,
         check,
     ))?;
-    let mut watch = Watch::new(host.plan.stall_ms);
+    let mut watch = host.begin()?;
     let mut wrong_output = 0;
     for iteration in 0..go.count {
         if check && iteration > 0 {

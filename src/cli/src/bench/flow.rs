@@ -60,12 +60,11 @@ impl Run {
         let size = usize::try_from(go.size).unwrap_or(usize::MAX);
         let (window, offset, check) = (host.plan.window, host.plan.offset, host.plan.check);
         host.prepare(&Layout::new(size, window, offset, check))?;
-        let (run, stall_ms) = (host.runs, host.plan.stall_ms);
         Ok(Run {
             size,
-            run,
+            run: host.runs,
             check,
-            watch: Watch::new(stall_ms),
+            watch: host.begin()?,
         })
     }
 

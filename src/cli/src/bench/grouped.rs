@@ -4,7 +4,7 @@
 
 use super::data;
 use super::host::{Host, RunError};
-use super::link::{Watch, group_max};
+use super::link::group_max;
 use super::memory::Slots;
 use super::message::{Faults, Go, Measured};
 use crate::net::{Comm, GROUP_MAX, Memory, Net, NetError, ReceiveBuffer, Request};
@@ -269,7 +269,7 @@ pub fn run(host: &mut Host, go: &Go) -> Result<Measured, RunError> {
     host.release()?;
     let (mut sending, mut receiving) = ends(host, go)?;
     let count = go.count;
-    let mut watch = Watch::new(host.plan.stall_ms);
+    let mut watch = host.begin()?;
     loop {
         let mut moved = false;
         for end in &mut sending {

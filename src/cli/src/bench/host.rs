@@ -203,7 +203,7 @@ impl Host {
                     self.net.finalize()?;
                     return Ok(());
                 }
-                ToHost::Plan(_) | ToHost::Handle { .. } => {
+                ToHost::Plan(_) | ToHost::Handle { .. } | ToHost::Begin => {
                     return Err(RunError::Other(
                         "a message out of turn from the driver".into(),
                     ));
@@ -236,6 +236,17 @@ impl Host {
             receiver.prepare(&self.net, layout)?;
         }
         Ok(())
+    }
+
+    /// Waits until all hosts have their buffers, which takes a while, and starts the clock.
+    pub fn begin(&mut self) -> Result<Watch, RunError> {
+        self.wire.send(&FromHost::Prepared)?;
+        match self.wire.receive()? {
+            ToHost::Begin => Ok(Watch::new(self.plan.stall_ms)),
+            _ => Err(RunError::Other(
+                "a message out of turn from the driver".into(),
+            )),
+        }
     }
 
     /// Takes the buffers away again.

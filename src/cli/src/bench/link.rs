@@ -380,15 +380,23 @@ fn late(ring: &mut Ring, slot: usize, message: u64, size: usize, flow: &impl Flo
 /// Watches that something moves, and finds the longest time between two completions.
 pub struct Watch {
     started: Instant,
+    /// A time at or shortly before the last movement.
     moved: Instant,
     idle_rounds: u32,
+    /// Rounds that have moved something since the clock was read.
+    busy_rounds: u32,
     stall_ms: u64,
-    /// Longest time without a completion, in nanoseconds.
+    /// Longest time without a completion, in nanoseconds, give or take [`BUSY_ROUNDS`].
     pub gap_ns: u64,
 }
 
 /// Rounds between two looks at the clock while nothing moves.
 const IDLE_ROUNDS: u32 = 1024;
+/// Rounds that move something between two looks at the clock, unless there was a pause. There are
+/// machines on which a look is a system call.
+const BUSY_ROUNDS: u32 = 16;
+/// Rounds without movement that make a pause.
+const PAUSE_ROUNDS: u32 = 8;
 
 impl Watch {
     /// Starts now.
@@ -398,6 +406,7 @@ impl Watch {
             started: now,
             moved: now,
             idle_rounds: 0,
+            busy_rounds: 0,
             stall_ms,
             gap_ns: 0,
         }
@@ -408,7 +417,7 @@ impl Watch {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// When something moved last.
+    /// When something moved last, or shortly before.
     pub fn moved(&self) -> Instant {
         self.moved
     }
@@ -417,11 +426,16 @@ impl Watch {
     /// does. False when nothing has moved for too long.
     pub fn round(&mut self, moved: bool) -> bool {
         if moved {
+            self.busy_rounds += 1;
+            let idle_rounds = std::mem::take(&mut self.idle_rounds);
+            if idle_rounds < PAUSE_ROUNDS && self.busy_rounds < BUSY_ROUNDS {
+                return true;
+            }
+            self.busy_rounds = 0;
             let now = Instant::now();
             let gap = u64::try_from((now - self.moved).as_nanos()).unwrap_or(u64::MAX);
             self.gap_ns = self.gap_ns.max(gap);
             self.moved = now;
-            self.idle_rounds = 0;
             return true;
         }
         std::thread::yield_now();

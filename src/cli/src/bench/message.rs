@@ -80,8 +80,10 @@ pub enum ToHost {
         /// The 128 bytes.
         bytes: Vec<u8>,
     },
-    /// Run one size.
+    /// Get ready to run one size.
     Go(Go),
+    /// All hosts are ready: begin.
+    Begin,
     /// Close all connections.
     Close,
     /// Finalize and exit.
@@ -140,6 +142,8 @@ pub enum FromHost {
     },
     /// All links are connected.
     Connected,
+    /// Ready for a measurement.
+    Prepared,
     /// State of a running measurement.
     Progress {
         /// Bytes received so far, by channel.

@@ -191,6 +191,10 @@ impl World {
         mut progress: impl FnMut(usize, &[u64]),
     ) -> Result<Vec<Measured>, Failure> {
         self.tell_all(&ToHost::Go(*go));
+        self.collect("prepare", |_, message, _| {
+            matches!(message, FromHost::Prepared).then_some(())
+        })?;
+        self.tell_all(&ToHost::Begin);
         if let Some((_, delay)) = self.kill {
             self.kill_at.get_or_insert_with(|| Instant::now() + delay);
         }

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use super::Fixture;
 use crate::{
     Access, Completion, Opcode, QueuePair, QueuePairConfig, Registration, SendWork, SharedDevice,
-    Status, WriteSource,
+    Status, Traffic, WriteSource,
 };
 
 /// Depths that the behaviours use unless they say otherwise.
 pub(super) const DEPTHS: QueuePairConfig = QueuePairConfig {
     send_depth: 64,
     receive_depth: 256,
+    traffic: Traffic::Data,
 };
 
 /// One end: a queue pair, and a region that the peer may write.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Fixture;
 use super::kit::{DEPTHS, End, connect, drive, drive_a_while, pair, pattern, unconnected};
-use crate::{QueuePairConfig, SendWork, Status, WriteSource};
+use crate::{QueuePairConfig, SendWork, Status, Traffic, WriteSource};
 
 fn inline(to: &End, at: usize, content: &[u8]) -> SendWork {
     let mut bytes = [0; WriteSource::INLINE_BYTES_MAX];
@@ -347,6 +347,7 @@ pub(super) fn a_full_send_queue_pushes_back(fixture: &dyn Fixture) {
     let depths = QueuePairConfig {
         send_depth: 16,
         receive_depth: 4,
+        traffic: Traffic::Data,
     };
     let (mut a, mut b) = unconnected(fixture, depths, 4096);
     connect(&mut a, &mut b);
@@ -377,6 +378,7 @@ pub(super) fn many_queue_pairs_share_a_device(fixture: &dyn Fixture) {
     let depths = QueuePairConfig {
         send_depth: 4,
         receive_depth: 4,
+        traffic: Traffic::Data,
     };
     let mut pairs: Vec<_> = (0..48)
         .map(|index| {

@@ -295,11 +295,7 @@ impl Device for SoftDevice {
             .memory
             .register(address as u64, len as u64, access)
             .map_err(|error| DeviceError(format!("{}: {error}", self.inner.config.name)))?;
-        let rkey = if access == Access::RemoteWrite {
-            key
-        } else {
-            0
-        };
+        let rkey = if access.is_remote() { key } else { 0 };
         Ok(Registration { lkey: key, rkey })
     }
 

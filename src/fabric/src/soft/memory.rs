@@ -122,7 +122,7 @@ impl Table {
             key,
             address,
             bytes,
-            remote_write: access == Access::RemoteWrite,
+            remote_write: access.is_remote(),
             live: AtomicBool::new(true),
             users: AtomicU32::new(0),
         }));

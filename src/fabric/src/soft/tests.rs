@@ -11,7 +11,7 @@ use super::wire::{
 use super::{SoftConfig, SoftDevice};
 use crate::{
     Access, Completion, Device, QueuePair, QueuePairConfig, Registration, SendWork, Status,
-    WriteSource,
+    Traffic, WriteSource,
 };
 
 mod rate;
@@ -33,6 +33,7 @@ fn queue_pair(device: &SoftDevice) -> Box<dyn QueuePair> {
     let config = QueuePairConfig {
         send_depth: 8,
         receive_depth: 8,
+        traffic: Traffic::Data,
     };
     device.create_queue_pair(config).expect("a queue pair")
 }

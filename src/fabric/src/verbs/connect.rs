@@ -10,8 +10,8 @@ use sys::ibv_qp_state as state;
 
 use super::address::{Address, ETHERNET};
 use super::endpoint::{Endpoint, Stage};
-use crate::DeviceError;
 use crate::helpers;
+use crate::{DeviceError, Traffic};
 
 /// Tries to find the peer's hardware address, of a second each.
 const RESOLVE_TRIES: usize = 3;
@@ -39,7 +39,8 @@ pub(super) fn start(endpoint: &Arc<Endpoint>, remote: Address) -> Result<(), Dev
     }))
 }
 
-fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), DeviceError> {
+/// Brings the queue pair up; blocks.
+pub(super) fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), DeviceError> {
     let failed = |error: io::Error| {
         endpoint.port.error(&format!(
             "no connection from {} to {}: {error}; see that both ports are up, that this host has \
@@ -114,7 +115,10 @@ fn ready_to_receive(
         way.grh.dgid.raw = remote.gid.0;
         way.grh.sgid_index = endpoint.port.find_gid(own.gid)?;
         way.grh.hop_limit = HOPS_MAX;
-        way.grh.traffic_class = config.traffic_class;
+        way.grh.traffic_class = match endpoint.traffic {
+            Traffic::Data => config.traffic_class,
+            Traffic::Control => config.control_traffic_class,
+        };
     }
     Ok(attributes)
 }

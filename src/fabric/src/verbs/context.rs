@@ -14,6 +14,7 @@ use ibverbs_sys as sys;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use parking_lot::Mutex;
 
+use super::events;
 use super::gid::{self, Entry, Gid};
 use super::library::{Library, check};
 use crate::{DeviceError, DeviceEvent};
@@ -256,7 +257,8 @@ impl Context {
         }
     }
 
-    fn read(&self, events: &mut Events) {
+    fn read(&self, known: &mut Events) {
+        let mut is_news = false;
         loop {
             let mut event = sys::ibv_async_event::default();
             // SAFETY: the context is open; the descriptor does not block.
@@ -265,23 +267,30 @@ impl Context {
                     .ibv_get_async_event(self.raw.as_ptr(), &mut event)
             };
             if !matches!(code, Ok(0)) {
-                return;
+                break;
             }
-            events.take(&event, u32::from(self.attributes.phys_port_cnt));
+            is_news |= known.take(&event, u32::from(self.attributes.phys_port_cnt));
             // At once: destroying a queue pair waits for it.
             // SAFETY: the event was got above and is acknowledged once.
             let _ = unsafe { self.library.ibv_ack_async_event(&mut event) };
+        }
+        if is_news {
+            // Whoever has read it may be interested in another port, or in a queue pair alone.
+            events::rouse();
         }
     }
 }
 
 impl Events {
-    fn take(&mut self, event: &sys::ibv_async_event, ports: u32) {
+    /// Takes an event in; whether a port has something new to tell.
+    fn take(&mut self, event: &sys::ibv_async_event, ports: u32) -> bool {
         // SAFETY: the kind of event says which form of the union is set; all are plain words.
         let (port, object) = unsafe { (event.element.port_num, event.element.qp as usize) };
         match event.event_type {
             sys::IBV_EVENT_PORT_ERR => self.put(port as u32, DeviceEvent::PortDown),
             sys::IBV_EVENT_PORT_ACTIVE => self.put(port as u32, DeviceEvent::PortUp),
+            // A port without its address carries nothing: whoever reads this looks for it.
+            sys::IBV_EVENT_GID_CHANGE => self.put(port as u32, DeviceEvent::PortDown),
             sys::IBV_EVENT_DEVICE_FATAL => {
                 (1..=ports).for_each(|port| self.put(port, DeviceEvent::Fatal));
             }
@@ -292,12 +301,12 @@ impl Events {
                 if let Some(flag) = self.failed.get(&object) {
                     flag.store(true, Ordering::Release);
                 }
+                return false;
             }
-            // A port without its address carries nothing: whoever reads this looks for it.
-            sys::IBV_EVENT_GID_CHANGE => self.put(port as u32, DeviceEvent::PortDown),
             // LIDs and keys: they are looked up at every connect.
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     fn put(&mut self, port: u32, event: DeviceEvent) {
@@ -359,9 +368,9 @@ mod tests {
     #[test]
     fn events_go_to_their_port() {
         let mut events = Events::default();
-        events.take(&event(sys::IBV_EVENT_PORT_ERR, 2), 2);
-        events.take(&event(sys::IBV_EVENT_PORT_ACTIVE, 2), 2);
-        events.take(&event(sys::IBV_EVENT_LID_CHANGE, 1), 2);
+        assert!(events.take(&event(sys::IBV_EVENT_PORT_ERR, 2), 2));
+        assert!(events.take(&event(sys::IBV_EVENT_PORT_ACTIVE, 2), 2));
+        assert!(!events.take(&event(sys::IBV_EVENT_LID_CHANGE, 1), 2));
         assert_eq!(queued(&events, 1), []);
         assert_eq!(
             queued(&events, 2),

@@ -88,7 +88,13 @@ impl Port {
     ) -> Result<NonNull<sys::ibv_mr>, DeviceError> {
         let (library, pd) = (self.context.library, self.context.pd.as_ptr());
         // SAFETY: the caller's promise.
-        let mr = unsafe { library.ibv_reg_mr(pd, address.cast(), bytes, access as c_int) }?;
+        let mr = unsafe {
+            match access & RELAXED_ORDERING {
+                0 => library.ibv_reg_mr(pd, address.cast(), bytes, access as c_int),
+                // This one leaves out the wish where the kernel does not know it.
+                _ => library.ibv_reg_mr_iova2(pd, address.cast(), bytes, address as u64, access),
+            }
+        }?;
         NonNull::new(mr).ok_or_else(|| {
             let error = io::Error::last_os_error();
             self.resource_error(&format!("a registration of {bytes} bytes"), &error)
@@ -127,6 +133,25 @@ pub(super) fn choose_gid(
     }
 }
 
+/// The access flag of the bus that lets the device's writes pass each other.
+const RELAXED_ORDERING: u32 = sys::ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
+
+/// Rights of a registration as libibverbs has them. What is polled by the byte is never relaxed.
+fn rights(access: Access, relaxed_ordering: bool) -> u32 {
+    let remote = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+        | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+    let relaxed = if relaxed_ordering {
+        RELAXED_ORDERING
+    } else {
+        0
+    };
+    match access {
+        Access::Local => relaxed,
+        Access::RemoteData => remote | relaxed,
+        Access::RemoteWrite => remote,
+    }
+}
+
 /// A NIC that libibverbs drives.
 pub struct VerbsDevice {
     port: Arc<Port>,
@@ -145,6 +170,10 @@ impl VerbsDevice {
             port: Arc::new(port),
             registrations: Mutex::default(),
         })
+    }
+
+    pub(super) fn port(&self) -> &Arc<Port> {
+        &self.port
     }
 }
 
@@ -175,23 +204,16 @@ impl Device for VerbsDevice {
             // Devices refuse it, and work without bytes names no key.
             return Ok(Registration { lkey: 0, rkey: 0 });
         }
-        let rights = match access {
-            Access::Local => 0,
-            Access::RemoteWrite => {
-                sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
-                    | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
-            }
-        };
+        let port = &self.port;
+        let is_relaxed =
+            port.config.relaxed_ordering && port.context.library.has_relaxed_ordering();
+        let rights = rights(access, is_relaxed);
         // SAFETY: the caller's promise.
         let mr = unsafe { self.port.register(address, len, rights) }?;
         // SAFETY: the registration is there.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
         self.registrations.lock().insert(lkey, Mr(mr));
-        let rkey = if access == Access::RemoteWrite {
-            rkey
-        } else {
-            0
-        };
+        let rkey = if access.is_remote() { rkey } else { 0 };
         Ok(Registration { lkey, rkey })
     }
 
@@ -227,5 +249,24 @@ impl Drop for VerbsDevice {
         for (_, Mr(mr)) in self.registrations.get_mut().drain() {
             self.port.deregister(mr);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_data_is_relaxed() {
+        let is_relaxed = |access, wish| rights(access, wish) & RELAXED_ORDERING != 0;
+        for access in [Access::Local, Access::RemoteData] {
+            assert!(is_relaxed(access, true) && !is_relaxed(access, false));
+        }
+        assert!(!is_relaxed(Access::RemoteWrite, true));
+        assert_eq!(
+            rights(Access::RemoteWrite, true),
+            rights(Access::RemoteData, false)
+        );
+        assert_eq!(rights(Access::Local, false), 0);
     }
 }

@@ -47,7 +47,7 @@ pub fn open_all(
     config: &VerbsConfig,
     allows: &dyn Fn(&str, u32) -> bool,
 ) -> Result<Found, DeviceError> {
-    let library = Library::get()?;
+    let library = Library::get(config.library.as_deref())?;
     let list = DeviceList::get(library)?;
     let mut found = Found::default();
     let mut candidates = Vec::new();
@@ -86,7 +86,7 @@ pub fn open_all(
             ),
         });
     }
-    found.devices = arrange(candidates);
+    found.devices = arrange(candidates, config.is_in_pci_order);
     Ok(found)
 }
 
@@ -152,7 +152,9 @@ impl Candidate {
             guid: u64::from_be(context.attributes.sys_image_guid),
             port: number,
             speed_mbps: speed.unwrap_or_else(|| lanes_mbps(port.active_speed, port.active_width)),
-            pci_path: pci.as_deref().map(merged_pci_path),
+            pci_path: pci
+                .as_deref()
+                .map(|path| merged_pci_path(path, config.merges_functions)),
             address: gid.gid.to_string(),
             queue_pairs_max: context.attributes.max_qp.max(0) as u32,
             message_bytes_max: u64::from(port.max_msg_sz),
@@ -169,20 +171,25 @@ impl Candidate {
     }
 }
 
-/// The devices in NCCL's order: by PCI address, those without one last. NCCL tells ports of one
-/// adapter apart by a number that counts those before it.
-fn arrange(mut candidates: Vec<Candidate>) -> Vec<Arc<VerbsDevice>> {
-    candidates.sort_by_key(|candidate| pci_order(candidate.pci.as_deref()));
+/// The devices in NCCL's order: by PCI address, those without one last.
+fn arrange(mut candidates: Vec<Candidate>, is_in_pci_order: bool) -> Vec<Arc<VerbsDevice>> {
+    if is_in_pci_order {
+        candidates.sort_by_key(|candidate| pci_order(candidate.pci.as_deref()));
+    }
+    number(candidates.iter_mut().map(|it| &mut it.port.info));
+    let ports = candidates.into_iter().map(|candidate| candidate.port);
+    ports.map(VerbsDevice::new).collect()
+}
+
+/// NCCL tells ports of one PCI path apart by a number that counts those before it.
+fn number<'a>(infos: impl Iterator<Item = &'a mut NicInfo>) {
     let mut seen: Vec<String> = Vec::new();
-    let finish = |mut candidate: Candidate| {
-        let info = &mut candidate.port.info;
+    for info in infos {
         if let Some(path) = &info.pci_path {
             info.port += seen.iter().filter(|other| *other == path).count() as u32;
             seen.push(path.clone());
         }
-        VerbsDevice::new(candidate.port)
-    };
-    candidates.drain(..).map(finish).collect()
+    }
 }
 
 fn port_name(device: &str, port: u32) -> String {
@@ -192,13 +199,14 @@ fn port_name(device: &str, port: u32) -> String {
     }
 }
 
-/// The path of the adapter as NCCL writes it: all ports and virtual functions of one adapter have
-/// the same.
-fn merged_pci_path(path: &str) -> String {
+/// The path of the adapter as NCCL writes it: all ports of one adapter have the same, and so have
+/// its virtual functions if they are to be merged.
+fn merged_pci_path(path: &str, merges_functions: bool) -> String {
     let mut bytes = path.as_bytes().to_vec();
     let length = bytes.len();
-    // `…/0000:3b:01.2` becomes `…/0000:3b:00.0`.
-    for from_end in [1, 3, 4] {
+    // `…/0000:3b:01.2` becomes `…/0000:3b:00.0`, or else `…/0000:3b:01.0`.
+    let zeroed: &[usize] = if merges_functions { &[1, 3, 4] } else { &[1] };
+    for &from_end in zeroed {
         if let Some(byte) = length
             .checked_sub(from_end)
             .and_then(|at| bytes.get_mut(at))
@@ -254,10 +262,56 @@ mod tests {
     fn ports_and_functions_of_an_adapter_have_one_path() {
         let path = "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.2";
         assert_eq!(
-            merged_pci_path(path),
+            merged_pci_path(path, true),
             "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
         );
-        assert_eq!(merged_pci_path("ab"), "a0");
+        assert_eq!(
+            merged_pci_path(path, false),
+            "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:01.0"
+        );
+        assert_eq!(merged_pci_path("ab", true), "a0");
+    }
+
+    /// A card with two ports, and one that shows each of its ports as a function: each port of
+    /// either is a NIC of its own for NCCL, which goes by path and number.
+    #[test]
+    fn ports_of_one_path_have_numbers_of_their_own() {
+        let info = |path: Option<&str>, port| NicInfo {
+            name: String::new(),
+            guid: 1,
+            port,
+            speed_mbps: 1,
+            pci_path: path.map(|path| merged_pci_path(path, true)),
+            address: String::new(),
+            queue_pairs_max: 1,
+            message_bytes_max: 1,
+            inline_bytes_max: 1,
+        };
+        let mut infos = [
+            info(Some("/sys/0000:3b:00.0"), 1),
+            info(Some("/sys/0000:3b:00.1"), 1),
+            info(Some("/sys/0000:5e:00.0"), 1),
+            info(Some("/sys/0000:5e:00.0"), 2),
+            info(None, 1),
+            info(None, 1),
+        ];
+        number(infos.iter_mut());
+        let numbers: Vec<_> = infos
+            .iter()
+            .map(|info| (info.pci_path.as_deref(), info.port))
+            .collect();
+        let (two_functions, two_ports) = (Some("/sys/0000:3b:00.0"), Some("/sys/0000:5e:00.0"));
+        assert_eq!(
+            numbers,
+            [
+                (two_functions, 1),
+                (two_functions, 2),
+                (two_ports, 1),
+                (two_ports, 3),
+                (None, 1),
+                (None, 1),
+            ]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::address::Address;
 use super::device::Port;
 use super::library::check;
 use super::queue_pair::{SPARE_RECEIVES, SPARE_SENDS};
-use crate::{DeviceError, QueuePairConfig, WriteSource};
+use crate::{DeviceError, QueuePairConfig, Traffic, WriteSource};
 
 /// Bytes that a post may carry by itself.
 const INLINE_BYTES: usize = WriteSource::INLINE_BYTES_MAX;
@@ -61,6 +61,7 @@ pub(super) struct Endpoint {
     post_receive: Post<sys::ibv_recv_wr>,
     poll: Poll,
     bounce: Option<Bounce>,
+    pub(super) traffic: Traffic,
     /// Set by events of the device.
     failed: Arc<AtomicBool>,
     stage: AtomicU8,
@@ -98,6 +99,7 @@ impl Endpoint {
             post_receive: operations.post_recv.unwrap_or(refuse_post),
             poll: operations.poll_cq.unwrap_or(refuse_poll),
             bounce: None,
+            traffic: config.traffic,
             failed: Arc::default(),
             stage: AtomicU8::new(Stage::New as u8),
             is_closed: AtomicBool::new(false),

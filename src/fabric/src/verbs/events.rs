@@ -24,7 +24,7 @@ struct Watched {
 #[derive(Default)]
 struct State {
     watched: Vec<Arc<Watched>>,
-    /// Tells the thread that there is one more.
+    /// Tells the thread that there is one more, or that somebody else has read an event.
     more: Option<Arc<EventFd>>,
 }
 
@@ -57,6 +57,15 @@ pub(super) fn watch(context: &Arc<Context>, port: u32, wake: Wake) -> Result<(),
         .map_err(|error| refusal("a thread", &error, "-u"))?;
     state.more = Some(more);
     Ok(())
+}
+
+/// A device has told something new to whoever read its events: has the thread look who is to be
+/// woken.
+pub(super) fn rouse() {
+    if let Some(more) = &STATE.lock().more {
+        // It can fail only when its counter is full, and then it is readable.
+        let _ = more.write(1);
+    }
 }
 
 fn refusal(what: &str, error: &dyn std::fmt::Display, limit: &str) -> DeviceError {

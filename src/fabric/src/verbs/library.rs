@@ -1,7 +1,7 @@
 //! libibverbs by `dlopen`: a slot for each function that we call. The plugin must load where the
 //! library is absent, and one that lacks a function fails at the call, not at the load.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io;
 
 use ibverbs_sys as sys;
@@ -89,6 +89,9 @@ slots! {
     ibv_reg_mr(
         pd: *mut sys::ibv_pd, address: *mut c_void, bytes: usize, access: c_int
     ) -> *mut sys::ibv_mr;
+    ibv_reg_mr_iova2(
+        pd: *mut sys::ibv_pd, address: *mut c_void, bytes: usize, base: u64, access: c_uint
+    ) -> *mut sys::ibv_mr;
 }
 
 fn missing(name: &str) -> DeviceError {
@@ -99,14 +102,30 @@ fn missing(name: &str) -> DeviceError {
 }
 
 impl Library {
-    /// The library of this process, opened at the first call. A failure is tried again at the next.
-    pub(super) fn get() -> Result<&'static Self, DeviceError> {
+    /// The library of this process, opened at the first call: `wanted` if that can be loaded. A
+    /// failure is tried again at the next.
+    pub(super) fn get(wanted: Option<&str>) -> Result<&'static Self, DeviceError> {
         static LIBRARY: OnceCell<Library> = OnceCell::new();
         LIBRARY.get_or_try_init(|| {
-            let library = Self::open(FILE)?;
+            let library = Self::open_first(wanted)?;
             library.prepare_for_fork();
             Ok(library)
         })
+    }
+
+    fn open_first(wanted: Option<&str>) -> Result<Self, DeviceError> {
+        let Some(wanted) = wanted else {
+            return Self::open(FILE);
+        };
+        Self::open(wanted).or_else(|error| {
+            tracing::warn!("NCCL_IBVERBS_LIB: {error}; {FILE} is taken");
+            Self::open(FILE)
+        })
+    }
+
+    /// Whether registrations may relax the order of the device's writes.
+    pub(super) fn has_relaxed_ordering(&self) -> bool {
+        self.ibv_reg_mr_iova2.is_some()
     }
 
     fn open(file: &str) -> Result<Self, DeviceError> {

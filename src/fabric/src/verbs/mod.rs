@@ -31,6 +31,7 @@ mod gid;
 mod greeting;
 mod library;
 mod queue_pair;
+pub mod raw;
 mod status;
 
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ pub struct VerbsConfig {
     pub gid: GidPolicy,
     /// Traffic class of routed packets, whose upper six bits are the DSCP on Ethernet.
     pub traffic_class: u8,
+    /// The same for credits and counters.
+    pub control_traffic_class: u8,
     /// Service level.
     pub service_level: u8,
     /// A packet is sent again after 4.096 us * 2^timeout without acknowledgement; 0: never.
@@ -58,6 +61,14 @@ pub struct VerbsConfig {
     pub retry_count: u8,
     /// Index in the port's table of partitions.
     pub pkey_index: u16,
+    /// Whether the device's writes of data may pass each other on the bus.
+    pub relaxed_ordering: bool,
+    /// Ports of one adapter and its virtual functions have one PCI path.
+    pub merges_functions: bool,
+    /// NICs are listed by PCI address, not as libibverbs has them.
+    pub is_in_pci_order: bool,
+    /// A file to load before the usual libibverbs.
+    pub library: Option<String>,
     /// Bytes that a post may carry by itself; what is above goes through registered memory.
     pub inline_bytes_max: usize,
 }
@@ -68,10 +79,15 @@ impl Default for VerbsConfig {
             sysfs: PathBuf::from("/sys"),
             gid: GidPolicy::default(),
             traffic_class: 0,
+            control_traffic_class: 0,
             service_level: 0,
             timeout: 20,
             retry_count: 7,
             pkey_index: 0,
+            relaxed_ordering: true,
+            merges_functions: true,
+            is_in_pci_order: true,
+            library: None,
             inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
         }
     }
