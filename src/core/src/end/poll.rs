@@ -83,6 +83,10 @@ impl<H: Half> End<H> {
         if let Some(generation) = state.tell_over.take() {
             return Some(PathFrame::Fence { path, generation });
         }
+        if core::mem::take(&mut state.drain_due) {
+            let serial = state.drains;
+            return Some(PathFrame::Drain { path, serial });
+        }
         if core::mem::take(&mut state.knock_due) {
             return Some(PathFrame::Knock { path });
         }

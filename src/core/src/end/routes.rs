@@ -36,9 +36,9 @@ fn weights(
     let has_undrained = paths
         .iter()
         .flatten()
-        .any(|state| state.health.is_in_service() && !state.is_drained);
+        .any(|state| state.health.is_in_service() && !state.is_drained());
     let steps = paths.map(|entry| {
-        let usable = entry.filter(|state| !state.is_drained || !has_undrained);
+        let usable = entry.filter(|state| !state.is_drained() || !has_undrained);
         usable.map_or(0, |state| step(&state, now, config))
     });
     let part = |part: u32| u64::from(part).min(PART_MAX);
@@ -132,14 +132,27 @@ impl<H: Half> End<H> {
         ramps.min()
     }
 
-    /// Takes a path out of the routes, or puts it back, while it stays in service. A path that is
-    /// the last one goes on carrying everything.
+    /// Takes a path out of the routes of both ends, or puts it back, while it stays in service. A
+    /// path that is the last one goes on carrying everything.
     pub fn drain(&mut self, now: Time, path: PathId, is_drained: bool) {
         let now = self.clock.advance(now);
         if let Some(state) = self.state(path) {
-            state.is_drained = is_drained;
+            if (state.drains & 1 == 1) != is_drained {
+                state.drains = state.drains.wrapping_add(1);
+                state.drain_due = true;
+            }
         }
         self.reroute(now);
+    }
+
+    /// The other end has been told to; false when that is no news.
+    pub(super) fn on_drain(&mut self, now: Time, path: PathId, serial: u32) -> bool {
+        let Some(state) = self.state(path).filter(|state| serial > state.peer_drains) else {
+            return false;
+        };
+        state.peer_drains = serial;
+        self.reroute(now);
+        true
     }
 }
 

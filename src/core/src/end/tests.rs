@@ -476,6 +476,35 @@ fn drain_and_undrain() {
     assert_eq!(heaviest(&end), PATH);
 }
 
+/// Whichever end is told, both leave the path and both come back, whatever order the words come in.
+#[test]
+fn the_other_end_drains_too() {
+    let (mut end, mut peer) = (send_end(EndConfig::default(), 2), receive_end(2));
+    let said = |end: &mut SendEnd| match end.poll_action(at(1)) {
+        Some(Action::Send(frame)) => frame,
+        other => panic!("{other:?}"),
+    };
+    let credit_path = |peer: &ReceiveEnd| peer.route.expect("set").entries()[0].path;
+    end.drain(at(1), PATH, true);
+    let first = said(&mut end);
+    end.drain(at(1), PATH, true);
+    assert_eq!(end.poll_action(at(1)), None, "no news");
+    end.drain(at(1), PATH, false);
+    let second = said(&mut end);
+    peer.handle_frame(at(2), &first).expect("legal");
+    assert_eq!(credit_path(&peer), other());
+    peer.handle_frame(at(2), &second).expect("legal");
+    assert_eq!(credit_path(&peer), PATH);
+    peer.handle_frame(at(2), &first).expect("legal");
+    assert_eq!(credit_path(&peer), PATH, "late words do not count");
+    // Its own order stands, whatever the other end says.
+    peer.drain(at(3), PATH, true);
+    end.drain(at(3), PATH, true);
+    peer.handle_frame(at(4), &said(&mut end)).expect("legal");
+    peer.drain(at(5), PATH, false);
+    assert_eq!(credit_path(&peer), other());
+}
+
 /// PROTOCOL R15: credits that the sender may have missed come again, on a path that is left: when
 /// it asks, and unasked when a generation ends.
 #[test]

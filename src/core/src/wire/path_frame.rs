@@ -27,8 +27,9 @@ const READY: u8 = 36;
 const KNOCK: u8 = 37;
 const RESEND: u8 = 38;
 const GOODBYE: u8 = 39;
+const DRAIN: u8 = 40;
 /// Kinds of these frames on the wire.
-pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=GOODBYE;
+pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=DRAIN;
 
 /// One end of a generation, for the other end to connect to. The core only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,13 @@ pub enum PathFrame {
         /// Messages delivered (from the receiver) or submitted (from the sender).
         count: u64,
     },
+    /// This end has been told to keep off the path, or that it may use it again.
+    Drain {
+        /// The path.
+        path: PathId,
+        /// Counts these words about the path; the path is drained while it is odd.
+        serial: u32,
+    },
 }
 
 /// Appends to a buffer that is large enough by construction.
@@ -153,6 +161,7 @@ impl PathFrame {
             Self::Knock { .. } => KNOCK,
             Self::Resend => RESEND,
             Self::Goodbye { .. } => GOODBYE,
+            Self::Drain { .. } => DRAIN,
         }
     }
 
@@ -189,6 +198,10 @@ impl PathFrame {
             Self::Knock { path } => writer.put(&[path.index() as u8]),
             Self::Resend => {}
             Self::Goodbye { count } => writer.put(&count.to_le_bytes()),
+            Self::Drain { path, serial } => {
+                writer.put(&[path.index() as u8]);
+                writer.put(&serial.to_le_bytes());
+            }
         }
         writer.len
     }
@@ -234,6 +247,10 @@ impl PathFrame {
             RESEND => Self::Resend,
             GOODBYE => Self::Goodbye {
                 count: reader.u64()?,
+            },
+            DRAIN => Self::Drain {
+                path: PathId::new(reader.u8()?)?,
+                serial: reader.u32()?,
             },
             _ => return None,
         };
@@ -297,7 +314,7 @@ mod tests {
         let path = (0u8..16).prop_map(|index| PathId::new(index).expect("in range"));
         let bits = prop::collection::vec(any::<u64>(), 0..=WINDOW);
         let words = (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>());
-        (0u8..8, path, words, bits).prop_map(|(kind, path, words, bits)| {
+        (0u8..9, path, words, bits).prop_map(|(kind, path, words, bits)| {
             let (generation, count, flag, other) = words;
             let generation = Generation(generation);
             let endpoint = Endpoint {
@@ -341,7 +358,11 @@ mod tests {
                 },
                 5 => PathFrame::Knock { path },
                 6 => PathFrame::Resend,
-                _ => PathFrame::Goodbye { count },
+                7 => PathFrame::Goodbye { count },
+                _ => PathFrame::Drain {
+                    path,
+                    serial: generation.0,
+                },
             }
         })
     }
@@ -360,7 +381,7 @@ mod tests {
         /// PROTOCOL R18: whatever comes is a frame or is not, and never more than its bytes.
         #[test]
         fn nonsense_never_panics(
-            kind in 30u8..42,
+            kind in 30u8..43,
             body in prop::collection::vec(any::<u8>(), 0..90),
         ) {
             if let Some(frame) = PathFrame::decode(kind, &body) {
