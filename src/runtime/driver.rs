@@ -5,6 +5,7 @@
 //! else runs when something has happened or a time that the core named has come.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use r2ccl_core::wire::frame::Frame;
@@ -73,6 +74,10 @@ pub struct Driver<H: Role> {
     serving: u16,
     /// Faults of single queue pairs that people have been told of.
     queue_pair_faults: u64,
+    /// Those that have failed and are not back.
+    failed: u16,
+    /// Those whose NIC here is drained.
+    drained: u16,
     polls: u32,
 }
 
@@ -86,6 +91,7 @@ impl<H: Role> Driver<H> {
     ) -> Self {
         let mut paths = Paths::new(quarantine);
         paths.insert(Box::new(primary));
+        shared.paths.set(1, 0);
         Self {
             shared,
             end,
@@ -99,6 +105,8 @@ impl<H: Role> Driver<H> {
             is_calm: false,
             serving: 1,
             queue_pair_faults: 0,
+            failed: 0,
+            drained: 0,
             polls: 0,
         }
     }
@@ -195,7 +203,7 @@ impl<H: Role> Driver<H> {
 
     /// A word of the other end about a path.
     pub fn take_frame(&mut self, frame: &PathFrame) {
-        if let PathFrame::Offer { path, .. } = frame {
+        if let PathFrame::Offer { path, .. } | PathFrame::Drain { path, .. } = frame {
             self.add_standby(*path);
         }
         if let Err(error) = self.end.handle_frame(self.now, frame) {
@@ -227,6 +235,19 @@ impl<H: Role> Driver<H> {
         self.is_stirred = true;
     }
 
+    /// New messages are to keep off a NIC of this process, or may use it again.
+    pub fn take_drain(&mut self, dev: usize, is_drained: bool) {
+        for (index, nic) in self.shared.nics.iter().enumerate() {
+            let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
+                continue;
+            };
+            let bit = 1 << index;
+            self.drained = self.drained & !bit | if is_drained { bit } else { 0 };
+            self.end.drain(self.now, id, is_drained);
+        }
+        self.is_stirred = true;
+    }
+
     /// A path whose NIC has refused a buffer cannot carry all messages.
     fn leave_unfit(&mut self) {
         for path in self.paths.iter() {
@@ -254,9 +275,21 @@ impl<H: Role> Driver<H> {
         let is_queue_pair = std::mem::replace(&mut self.queue_pair_faults, faults) != faults;
         for id in ids().filter(|id| changed >> id.index() & 1 == 1) {
             let label = &self.shared.label;
-            let nic = &self.shared.nics[id.index()].device.info().name;
-            let path = id.index();
-            if serving >> path & 1 == 1 {
+            let PathNic { device, tally, .. } = &self.shared.nics[id.index()];
+            let nic = &device.info().name;
+            let (path, bit) = (id.index(), 1 << id.index());
+            let is_back = serving & bit != 0;
+            if !is_back {
+                tally.failovers.fetch_add(1, Ordering::Relaxed);
+            } else if self.failed & bit != 0 {
+                tally.failbacks.fetch_add(1, Ordering::Relaxed);
+            }
+            self.failed = if is_back {
+                self.failed & !bit
+            } else {
+                self.failed | bit
+            };
+            if is_back {
                 tracing::info!("{label}: path {path} over {nic} takes messages");
             } else if is_queue_pair {
                 tracing::warn!(
@@ -269,18 +302,20 @@ impl<H: Role> Driver<H> {
                 tracing::warn!("{label}: path {path} over {nic} has failed; others take over");
             }
         }
+        self.shared.paths.set(serving, self.failed);
         self.serving = serving;
     }
 
     /// The designated backup is made in the background right after the connection; the others when
-    /// the primary path has left service and its share is to be spread.
+    /// the primary path has left service, or is drained, and its share is to be spread.
     fn add_backups(&mut self) {
         if !H::IS_SENDER || self.routing == Routing::Static {
             return;
         }
         let primary = self.end.health(PathId::PRIMARY);
         let is_lost = primary.is_some_and(|health| !health.is_in_service());
-        let is_spread = self.routing == Routing::Balance && is_lost;
+        let is_free = is_lost || self.drained & 1 == 1;
+        let is_spread = self.routing == Routing::Balance && is_free;
         let count = if is_spread { self.shared.nics.len() } else { 2 };
         for id in (1..count).filter_map(path_id) {
             self.add_standby(id);
@@ -290,6 +325,9 @@ impl<H: Role> Driver<H> {
     fn add_standby(&mut self, id: PathId) {
         if self.end.health(id).is_none() && id.index() < self.shared.nics.len() {
             self.end.add_standby(self.now, id, STANDBY);
+            if self.drained >> id.index() & 1 == 1 {
+                self.end.drain(self.now, id, true);
+            }
             self.is_stirred = true;
         }
     }

@@ -506,6 +506,10 @@ mod tests {
         fn poll_event(&self) -> Option<r2ccl_fabric::DeviceEvent> {
             None
         }
+
+        fn traffic(&self) -> r2ccl_fabric::Traffic {
+            self.0.traffic()
+        }
     }
 
     /// PROTOCOL R23.

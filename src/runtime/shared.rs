@@ -37,6 +37,8 @@ pub struct Shared {
     pub polls: AtomicU32,
     /// Who drives the connection when NCCL does not.
     pub watch: Watch,
+    /// Which of its paths are in service or have failed, for people.
+    pub paths: PathMarks,
 }
 
 /// This end's NIC of a path.
@@ -48,6 +50,35 @@ pub struct PathNic {
     pub device: SharedDevice,
     /// Its registrations.
     pub cache: Arc<MemoryCache>,
+    /// What paths over it have been through.
+    pub tally: Arc<Tally>,
+}
+
+/// What the paths over a NIC of this process have been through.
+#[derive(Default)]
+pub struct Tally {
+    /// How often one has failed.
+    pub failovers: AtomicU64,
+    /// How often one that had failed has come back.
+    pub failbacks: AtomicU64,
+}
+
+/// A bit for each path: in service in the low half, failed in the high half. The owner writes.
+#[derive(Default)]
+pub struct PathMarks(AtomicU32);
+
+impl PathMarks {
+    /// Notes how the paths stand.
+    pub fn set(&self, serving: u16, failed: u16) {
+        let marks = u32::from(failed) << 16 | u32::from(serving);
+        self.0.store(marks, Ordering::Relaxed);
+    }
+
+    /// Paths in service, and those that have failed.
+    pub fn get(&self) -> (u16, u16) {
+        let marks = self.0.load(Ordering::Relaxed);
+        (marks as u16, (marks >> 16) as u16)
+    }
 }
 
 /// Whether a connection has work that only polling pushes out or that is due at a time, and whether
@@ -94,6 +125,8 @@ pub enum News {
     Path(Box<PathFrame>),
     /// The port of a NIC of this process, by its number, has come up or gone down.
     Port(usize, PortChange),
+    /// New messages are to keep off a NIC of this process, or may use it again.
+    Drain(usize, bool),
     /// The peer has closed its end; a receiver says how many messages it has delivered.
     Goodbye(u64),
     /// The peer's process is gone or out of reach.

@@ -6,17 +6,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use r2ccl_core::wire::frame::Frame;
 use r2ccl_core::{PathId, RegionId};
 use r2ccl_fabric::{DeviceEvent, PortState, SharedDevice};
 
 use super::control::{ControlHandler, ControlPlane, Link, LinkError};
 use super::memory::RegionKey;
+use super::nic::Nic;
 use super::setup::ListenInbox;
-use super::shared::{Inbox, News, PortChange, Shared};
+use super::shared::{Inbox, News, PortChange, Shared, Tally};
 use super::table::{Kind, Table};
 use super::{RECEIVES, SENDS, time_until};
+use crate::monitor::watch::{Monitor, NicUsage};
 
 /// Who takes the news of a connection, and the link that they come by.
 struct Addressee {
@@ -33,13 +35,19 @@ pub struct Steward {
     connections: Mutex<HashMap<u64, Addressee>>,
     watched: Mutex<Vec<Watched>>,
     control: OnceLock<Arc<ControlPlane>>,
-    devices: OnceLock<Vec<SharedDevice>>,
+    nics: OnceLock<Vec<(SharedDevice, Arc<Tally>)>>,
+    /// Only the steward's own thread locks it, on its ticks.
+    monitor: Mutex<Option<Monitor>>,
+    /// Numbers of NICs that new messages keep off; locked after `connections`.
+    drained: Mutex<Vec<usize>>,
 }
 
 struct Watched {
     id: u64,
     polls: u32,
 }
+
+type Connections<'a> = MutexGuard<'a, HashMap<u64, Addressee>>;
 
 /// How long a connection with work to send may go unpolled before the steward takes it.
 const UNPOLLED: Duration = Duration::from_millis(1);
@@ -62,7 +70,12 @@ impl Steward {
             inbox: inbox.clone(),
             owner: None,
         };
-        self.connections.lock().insert(connection, addressee);
+        let mut connections = self.connections.lock();
+        connections.insert(connection, addressee);
+        for dev in self.drained.lock().iter() {
+            inbox.put(News::Drain(*dev, true));
+        }
+        drop(connections);
         if let Some(error) = link.error() {
             inbox.put(News::LinkDown(error.to_string()));
         }
@@ -98,9 +111,15 @@ impl Steward {
         }
     }
 
-    /// Tells the steward the NICs of this process, in the order of their numbers.
-    pub fn set_devices(&self, devices: Vec<SharedDevice>) {
-        let _ = self.devices.set(devices);
+    /// Tells the steward the NICs of this process, in the order of their numbers, and who shows
+    /// them to people.
+    pub fn set_nics(&self, nics: &[Nic], monitor: Option<Monitor>) {
+        let nics = nics
+            .iter()
+            .map(|nic| (nic.device.clone(), nic.tally.clone()));
+        let _ = self.nics.set(nics.collect());
+        *self.monitor.lock() = monitor;
+        self.wake();
     }
 
     /// Tells the steward whom to wake.
@@ -125,7 +144,7 @@ impl Steward {
 
     /// Tells all connections what has become of the ports of this process.
     fn tell_ports(&self) {
-        for (dev, device) in self.devices.get().into_iter().flatten().enumerate() {
+        for (dev, (device, _)) in self.nics.get().into_iter().flatten().enumerate() {
             let mut change = None;
             while let Some(event) = device.poll_event() {
                 // An event only makes us look; what counts is the state.
@@ -139,17 +158,65 @@ impl Steward {
                 continue;
             };
             tracing::warn!("{}: port {change:?}", device.info().name);
-            let connections = self.connections.lock();
-            let owners: Vec<_> = connections
-                .values()
-                .filter_map(|addressee| {
-                    addressee.inbox.put(News::Port(dev, change));
-                    addressee.owner
-                })
-                .collect();
-            drop(connections);
-            owners.into_iter().for_each(urge);
+            self.tell_all(self.connections.lock(), || News::Port(dev, change));
         }
+    }
+
+    /// Tells all connections, and has them driven soon.
+    fn tell_all(&self, connections: Connections<'_>, news: impl Fn() -> News) {
+        let owners: Vec<_> = connections
+            .values()
+            .filter_map(|addressee| {
+                addressee.inbox.put(news());
+                addressee.owner
+            })
+            .collect();
+        drop(connections);
+        owners.into_iter().for_each(urge);
+    }
+
+    /// Looks at the board; returns when to do so again.
+    fn tend_board(&self) -> Option<Duration> {
+        let mut monitor = self.monitor.lock();
+        let (drains, pause) = monitor.as_mut()?.tick(|| self.usage());
+        drop(monitor);
+        for (dev, is_drained) in drains {
+            let connections = self.connections.lock();
+            let mut drained = self.drained.lock();
+            drained.retain(|other| *other != dev);
+            drained.extend(is_drained.then_some(dev));
+            drop(drained);
+            self.tell_all(connections, || News::Drain(dev, is_drained));
+        }
+        pause
+    }
+
+    /// What the connections of this process say about each NIC.
+    fn usage(&self) -> Vec<NicUsage> {
+        let nics = self.nics.get().map_or(&[][..], Vec::as_slice);
+        let usage = |(_, tally): &(SharedDevice, Arc<Tally>)| NicUsage {
+            failovers: tally.failovers.load(Ordering::Relaxed),
+            failbacks: tally.failbacks.load(Ordering::Relaxed),
+            ..NicUsage::default()
+        };
+        let mut all: Vec<_> = nics.iter().map(usage).collect();
+        let connections = self.connections.lock();
+        let owners = connections.values().filter_map(|addressee| addressee.owner);
+        for shared in owners.filter_map(shared) {
+            let (serving, failed) = shared.paths.get();
+            let mut used = vec![false; all.len()];
+            for (path, nic) in shared.nics.iter().enumerate() {
+                let Some(entry) = all.get_mut(nic.dev) else {
+                    continue;
+                };
+                let (is_serving, has_failed) = (serving >> path & 1 == 1, failed >> path & 1 == 1);
+                entry.paths_in_service += u32::from(is_serving);
+                entry.paths_failed += u32::from(has_failed);
+                let is_first = !std::mem::replace(&mut used[nic.dev], is_serving || has_failed);
+                entry.connections += u32::from(is_first && (is_serving || has_failed));
+            }
+        }
+        all
     }
 
     fn tend(watched: &mut Watched) -> Option<u64> {
@@ -197,13 +264,16 @@ impl Watched {
 
 /// Has the steward drive a connection soon, unless its owner does.
 fn urge(id: u64) {
-    let shared = match Kind::of(id) {
+    if let Some(shared) = shared(id) {
+        shared.urge();
+    }
+}
+
+fn shared(id: u64) -> Option<Arc<Shared>> {
+    match Kind::of(id) {
         Some(Kind::Send) => SENDS.shared(id),
         Some(Kind::Receive) => RECEIVES.shared(id),
         _ => None,
-    };
-    if let Some(shared) = shared {
-        shared.urge();
     }
 }
 
@@ -258,8 +328,9 @@ impl ControlHandler for Steward {
 
     fn on_tick(&self) -> Option<Duration> {
         self.tell_ports();
+        let board = self.tend_board();
         let mut list = std::mem::take(&mut *self.watched.lock());
-        let mut pause = None;
+        let mut pause = board;
         list.retain_mut(|watched| {
             let Some(due_ns) = Self::tend(watched) else {
                 return false;
