@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use r2ccl_fabric::Fault;
 
-/// Half of a flap lasts at least this long: orders are looked at every [`super::watch::PERIOD`].
-const FLAP_MS_MIN: u64 = 2 * super::watch::PERIOD.as_millis() as u64;
+/// Shortest flap: each half of it lasts as long as nobody looks at the orders.
+pub const FLAP_MIN: Duration = super::watch::PERIOD.saturating_mul(2);
 
 /// How a NIC is to behave until the next order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,9 +83,9 @@ impl FromStr for Order {
             return rate.map(Self::Slow).ok_or(());
         }
         if let Some((_, number)) = text.split_once("flap:") {
-            let period = number.parse().ok().filter(|period| *period >= FLAP_MS_MIN);
-            let order = |period| Self::Flap(Duration::from_millis(period));
-            return period.map(order).ok_or(());
+            let period = number.parse().ok().map(Duration::from_millis);
+            let period = period.filter(|period| *period >= FLAP_MIN);
+            return period.map(Self::Flap).ok_or(());
         }
         let found = PLAIN.iter().find(|(_, name)| *name == text);
         found.map(|(order, _)| *order).ok_or(())
