@@ -9,7 +9,7 @@ use r2ccl::monitor::order::{FLAP_MIN, Order};
 use r2ccl::monitor::record::Answer;
 use serde_json::json;
 
-use super::Target;
+use super::{Target, processes};
 
 /// Longest time to wait for the processes.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -127,12 +127,12 @@ pub fn chaos(args: &ChaosArgs) -> Result<ExitCode, String> {
         );
     } else {
         answers.complain(LIMIT);
-        println!("{name}: {order}, in {done} processes");
+        println!("{name}: {order} in {}", processes(done));
         let refused = answers.count(Answer::NotAllowed);
         if refused > 0 {
             eprintln!(
-                "r2ccl: {refused} processes do not obey: start their job with R2CCL_CHAOS=1 to \
-                 rehearse faults"
+                "r2ccl: refused by {}: start the job with R2CCL_CHAOS=1 to rehearse faults",
+                processes(refused)
             );
         }
         if answers.count(Answer::Unsupported) > 0 {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use r2ccl::monitor::watch::PERIOD;
 use serde_json::json;
 
-use super::{LOOK, Target};
+use super::{LOOK, Target, processes};
 use crate::units;
 
 /// Time without a byte after which a NIC counts as out of use: several looks of every process.
@@ -61,15 +61,15 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
         );
     } else {
         answers.complain(limit);
-        let count = answers.answered.len();
+        let count = processes(answers.answered.len());
         match (is_drained, moved) {
-            (false, _) => println!("{name}: {count} processes use it again"),
-            (true, 0) => println!(
-                "{name}: {count} processes keep off it, and nothing has moved over it for {QUIET:?}"
-            ),
+            (false, _) => println!("{name}: in use again by {count}"),
+            (true, 0) => {
+                println!("{name}: drained in {count}; nothing has moved over it for {QUIET:?}")
+            }
             (true, moved) => println!(
-                "{name}: {count} processes keep off it, but {} have moved over it in the last \
-                 {QUIET:?}: some connections have no other path",
+                "{name}: drained in {count}, but {} have moved over it in the last {QUIET:?}: some \
+                 connections have no other path",
                 units::amount(moved)
             ),
         }

@@ -34,6 +34,7 @@ fn boards() -> Result<Vec<Board>, String> {
             Err(reason) => eprintln!("r2ccl: {}: {reason}", path.display()),
         }
     }
+    boards.sort_by(|one, other| one.host().cmp(other.host()));
     Ok(boards)
 }
 
@@ -84,4 +85,12 @@ fn nics(board: &Board) -> BTreeSet<String> {
     let commands = board.commands().unwrap_or_default().into_iter();
     let drained = commands.filter(|command| command.is_drained);
     used.chain(drained.map(|command| command.name)).collect()
+}
+
+/// A number of processes in words.
+fn processes(count: usize) -> String {
+    match count {
+        1 => "1 process".into(),
+        count => format!("{count} processes"),
+    }
 }

@@ -91,6 +91,8 @@ pub(super) struct PathState {
     pub(super) drains: u32,
     /// The same of the other end.
     pub(super) peer_drains: u32,
+    /// When the path was drained last.
+    pub(super) drained: Time,
     pub(super) drain_due: bool,
 
     pub(super) fence: Fence,
@@ -163,6 +165,7 @@ impl PathState {
             capacity,
             drains: 0,
             peer_drains: 0,
+            drained: now,
             drain_due: false,
             fence: Fence::None,
             closing: generation,

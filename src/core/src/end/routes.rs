@@ -33,12 +33,17 @@ fn weights(
     now: Time,
     config: &EndConfig,
 ) -> [u64; PATHS_MAX] {
-    let has_undrained = paths
-        .iter()
-        .flatten()
-        .any(|state| state.health.is_in_service() && !state.is_drained());
+    let serving = || {
+        paths
+            .iter()
+            .flatten()
+            .filter(|state| state.health.is_in_service())
+    };
+    let has_undrained = serving().any(|state| !state.is_drained());
+    let last_drained = serving().map(|state| state.drained).max();
+    let is_last = |state: &PathState| !has_undrained && Some(state.drained) == last_drained;
     let steps = paths.map(|entry| {
-        let usable = entry.filter(|state| !state.is_drained() || !has_undrained);
+        let usable = entry.filter(|state| !state.is_drained() || is_last(state));
         usable.map_or(0, |state| step(&state, now, config))
     });
     let part = |part: u32| u64::from(part).min(PART_MAX);
@@ -133,11 +138,13 @@ impl<H: Half> End<H> {
     }
 
     /// Takes a path out of the routes of both ends, or puts it back, while it stays in service. A
-    /// path that is the last one goes on carrying everything.
+    /// path that is the last one goes on carrying everything; those that were drained before it
+    /// stay out.
     pub fn drain(&mut self, now: Time, path: PathId, is_drained: bool) {
         let now = self.clock.advance(now);
         if let Some(state) = self.state(path) {
             if (state.drains & 1 == 1) != is_drained {
+                state.drained = now;
                 state.drains = state.drains.wrapping_add(1);
                 state.drain_due = true;
             }
@@ -150,7 +157,7 @@ impl<H: Half> End<H> {
         let Some(state) = self.state(path).filter(|state| serial > state.peer_drains) else {
             return false;
         };
-        state.peer_drains = serial;
+        (state.peer_drains, state.drained) = (serial, now);
         self.reroute(now);
         true
     }

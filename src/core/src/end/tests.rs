@@ -470,6 +470,8 @@ fn drain_and_undrain() {
     let heaviest = |end: &SendEnd| end.route.expect("set").entries()[0].path;
     end.drain(at(1), PATH, true);
     assert_eq!(heaviest(&end), other());
+    end.drain(at(2), other(), true);
+    assert_eq!(heaviest(&end), other(), "the last one goes on");
     end.handle_evidence(at(2), other(), FIRST, Evidence::Error);
     assert_eq!(heaviest(&end), PATH);
     end.drain(at(3), PATH, false);
