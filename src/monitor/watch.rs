@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use r2ccl_fabric::{PortState, SharedDevice};
+use r2ccl_fabric::{Fault, SharedDevice};
 
 use super::board::Board;
 use super::order::Order;
@@ -25,9 +25,11 @@ pub struct MonitorConfig {
     pub obeys_chaos: bool,
 }
 
-/// What the connections of a process say about one NIC.
+/// What else a process knows about one of its NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NicUsage {
+    /// See [`NicRecord::is_up`].
+    pub is_up: bool,
     /// See [`NicRecord::connections`].
     pub connections: u32,
     /// See [`NicRecord::paths_in_service`].
@@ -55,7 +57,7 @@ struct WatchedNic {
     order: Order,
     ordered: Instant,
     /// A fault was injected, or taken back, that the order wants changed with time.
-    fault: r2ccl_fabric::Fault,
+    fault: Fault,
     answered: u64,
     answer: Answer,
 }
@@ -87,7 +89,7 @@ impl Monitor {
             is_drained: false,
             order: Order::Restore,
             ordered: now,
-            fault: r2ccl_fabric::Fault::Restore,
+            fault: Fault::Restore,
             answered: 0,
             answer: Answer::None,
         };
@@ -229,7 +231,7 @@ impl WatchedNic {
         let traffic = nic.device.traffic();
         NicRecord {
             name: nic.name.clone(),
-            is_up: nic.device.port_state() == PortState::Active,
+            is_up: usage.is_up,
             connections: usage.connections,
             paths_in_service: usage.paths_in_service,
             paths_failed: usage.paths_failed,

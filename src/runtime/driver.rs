@@ -314,7 +314,7 @@ impl<H: Role> Driver<H> {
         }
         let primary = self.end.health(PathId::PRIMARY);
         let is_lost = primary.is_some_and(|health| !health.is_in_service());
-        let is_free = is_lost || self.drained & 1 == 1;
+        let is_free = is_lost || self.end.is_drained(PathId::PRIMARY);
         let is_spread = self.routing == Routing::Balance && is_free;
         let count = if is_spread { self.shared.nics.len() } else { 2 };
         for id in (1..count).filter_map(path_id) {

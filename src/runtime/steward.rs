@@ -2,7 +2,7 @@
 //! connections that have work to send while nobody polls them.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,11 +35,19 @@ pub struct Steward {
     connections: Mutex<HashMap<u64, Addressee>>,
     watched: Mutex<Vec<Watched>>,
     control: OnceLock<Arc<ControlPlane>>,
-    nics: OnceLock<Vec<(SharedDevice, Arc<Tally>)>>,
+    nics: OnceLock<Vec<KnownNic>>,
     /// Only the steward's own thread locks it, on its ticks.
     monitor: Mutex<Option<Monitor>>,
     /// Numbers of NICs that new messages keep off; locked after `connections`.
     drained: Mutex<Vec<usize>>,
+}
+
+/// A NIC of this process.
+struct KnownNic {
+    device: SharedDevice,
+    tally: Arc<Tally>,
+    /// As the last event left it: asking may take a device long.
+    is_up: AtomicBool,
 }
 
 struct Watched {
@@ -114,10 +122,12 @@ impl Steward {
     /// Tells the steward the NICs of this process, in the order of their numbers, and who shows
     /// them to people.
     pub fn set_nics(&self, nics: &[Nic], monitor: Option<Monitor>) {
-        let nics = nics
-            .iter()
-            .map(|nic| (nic.device.clone(), nic.tally.clone()));
-        let _ = self.nics.set(nics.collect());
+        let known = |nic: &Nic| KnownNic {
+            device: nic.device.clone(),
+            tally: nic.tally.clone(),
+            is_up: AtomicBool::new(nic.device.port_state() == PortState::Active),
+        };
+        let _ = self.nics.set(nics.iter().map(known).collect());
         *self.monitor.lock() = monitor;
         self.wake();
     }
@@ -144,7 +154,8 @@ impl Steward {
 
     /// Tells all connections what has become of the ports of this process.
     fn tell_ports(&self) {
-        for (dev, (device, _)) in self.nics.get().into_iter().flatten().enumerate() {
+        for (dev, nic) in self.nics.get().into_iter().flatten().enumerate() {
+            let device = &nic.device;
             let mut change = None;
             while let Some(event) = device.poll_event() {
                 // An event only makes us look; what counts is the state.
@@ -157,6 +168,7 @@ impl Steward {
             let Some(change) = change else {
                 continue;
             };
+            nic.is_up.store(change == PortChange::Up, Ordering::Relaxed);
             tracing::warn!("{}: port {change:?}", device.info().name);
             self.tell_all(self.connections.lock(), || News::Port(dev, change));
         }
@@ -194,9 +206,10 @@ impl Steward {
     /// What the connections of this process say about each NIC.
     fn usage(&self) -> Vec<NicUsage> {
         let nics = self.nics.get().map_or(&[][..], Vec::as_slice);
-        let usage = |(_, tally): &(SharedDevice, Arc<Tally>)| NicUsage {
-            failovers: tally.failovers.load(Ordering::Relaxed),
-            failbacks: tally.failbacks.load(Ordering::Relaxed),
+        let usage = |nic: &KnownNic| NicUsage {
+            is_up: nic.is_up.load(Ordering::Relaxed),
+            failovers: nic.tally.failovers.load(Ordering::Relaxed),
+            failbacks: nic.tally.failbacks.load(Ordering::Relaxed),
             ..NicUsage::default()
         };
         let mut all: Vec<_> = nics.iter().map(usage).collect();

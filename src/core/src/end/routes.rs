@@ -152,6 +152,11 @@ impl<H: Half> End<H> {
         self.reroute(now);
     }
 
+    /// Whether either end was told to keep off a path.
+    pub fn is_drained(&self, path: PathId) -> bool {
+        self.paths[path.index()].is_some_and(|state| state.is_drained())
+    }
+
     /// The other end has been told to; false when that is no news.
     pub(super) fn on_drain(&mut self, now: Time, path: PathId, serial: u32) -> bool {
         let Some(state) = self.state(path).filter(|state| serial > state.peer_drains) else {
