@@ -13,8 +13,6 @@ use crate::plugin;
 
 /// No single condition may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// Two hosts, `h0` which sends and `h1`, each with the software NICs `soft0` and `soft1`.
 pub struct Job {
@@ -103,7 +101,7 @@ impl Job {
                 self.status(),
                 self.said()
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -146,7 +146,7 @@ fn a_drain_outlives_its_job_and_the_last_path_carries_on() {
     let output = job.command("drain h0/soft1 --timeout 1 --json");
     assert_eq!(output.status.code(), Some(1));
     let answer = result(&output, "drain");
-    assert!(answer["bytes_moving"].as_u64() > Some(0), "{answer:#}");
+    assert!(answer["paths_leaving"].as_u64() > Some(0), "{answer:#}");
     assert_eq!(job.number("h0/soft0", "failovers"), 0);
     job.tell("undrain h0/soft1");
     job.kill();

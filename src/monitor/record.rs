@@ -9,7 +9,7 @@ use super::order::Order;
 /// NICs that a process shows at the most.
 pub const NICS_MAX: usize = 32;
 /// Longest name, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 48;
 
 /// What has become of the last thing that a NIC was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub struct NicRecord {
     pub paths_in_service: u32,
     /// Their paths over it that have failed and are not back.
     pub paths_failed: u32,
+    /// Of those in service, the ones that a drain has not brought out of use at both ends.
+    pub paths_leaving: u32,
     /// Payload bytes sent.
     pub bytes_sent: u64,
     /// Payload bytes received.
@@ -185,12 +187,13 @@ impl NicRecord {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{} {} {} {} {} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {} {} {} {} {}",
             word(&self.name),
             u8::from(self.is_up),
             self.connections,
             self.paths_in_service,
             self.paths_failed,
+            self.paths_leaving,
             self.bytes_sent,
             self.bytes_received,
             self.failovers,
@@ -210,6 +213,7 @@ impl NicRecord {
             connections: words.next()?,
             paths_in_service: words.next()?,
             paths_failed: words.next()?,
+            paths_leaving: words.next()?,
             bytes_sent: words.next()?,
             bytes_received: words.next()?,
             failovers: words.next()?,

@@ -36,6 +36,8 @@ pub struct NicUsage {
     pub paths_in_service: u32,
     /// See [`NicRecord::paths_failed`].
     pub paths_failed: u32,
+    /// See [`NicRecord::paths_leaving`].
+    pub paths_leaving: u32,
     /// See [`NicRecord::failovers`].
     pub failovers: u64,
     /// See [`NicRecord::failbacks`].
@@ -119,26 +121,28 @@ impl Monitor {
         commands.unwrap_or_default()
     }
 
-    /// Looks at the board if it is time to. `usage` tells about each NIC; what is returned are NICs
-    /// that are drained or used again from now on. The time is when to call again; `None`: never.
-    pub fn tick(
-        &mut self,
-        usage: impl FnOnce() -> Vec<NicUsage>,
-    ) -> (Vec<(usize, bool)>, Option<Duration>) {
+    /// Looks at the board if it is time to; returns which NICs are drained or used again from now
+    /// on. [`Monitor::show`] comes next, when the connections have been told.
+    pub fn look(&mut self) -> Option<Vec<(usize, bool)>> {
         let now = Instant::now();
-        let mut drains = Vec::new();
-        if self.place.is_some() && now >= self.next {
-            self.next = now + PERIOD;
-            for command in self.commands() {
-                for dev in 0..self.nics.len() {
-                    drains.extend(self.obey(dev, &command, now));
-                }
-            }
-            self.nics.iter_mut().for_each(|nic| nic.flap(now));
-            self.show(&usage());
+        if self.place.is_none() || now < self.next {
+            return None;
         }
-        let left = self.next.saturating_duration_since(now);
-        (drains, self.place.is_some().then_some(left))
+        self.next = now + PERIOD;
+        let mut drains = Vec::new();
+        for command in self.commands() {
+            for dev in 0..self.nics.len() {
+                drains.extend(self.obey(dev, &command, now));
+            }
+        }
+        self.nics.iter_mut().for_each(|nic| nic.flap(now));
+        Some(drains)
+    }
+
+    /// When to look again; `None`: never.
+    pub fn pause(&self) -> Option<Duration> {
+        let left = self.next.saturating_duration_since(Instant::now());
+        self.place.is_some().then_some(left)
     }
 
     /// Does what a NIC is told, if that is news; returns whether it was drained or is used again.
@@ -174,7 +178,8 @@ impl Monitor {
         is_new.then_some((dev, command.is_drained))
     }
 
-    fn show(&mut self, usage: &[NicUsage]) {
+    /// Shows the NICs, of which `usage` tells the rest.
+    pub fn show(&mut self, usage: &[NicUsage]) {
         let usage = usage
             .iter()
             .copied()
@@ -237,6 +242,7 @@ impl WatchedNic {
             paths_failed: usage.paths_failed,
             bytes_sent: traffic.sent,
             bytes_received: traffic.received,
+            paths_leaving: usage.paths_leaving,
             failovers: usage.failovers,
             failbacks: usage.failbacks,
             order: nic.order,

@@ -21,11 +21,13 @@ use super::memory::{MemoryCache, check_spare};
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
-use super::shared::{Fate, Inbox, PathNic, PortChange, Shared};
+use super::shared::{DrainNews, Fate, Inbox, PathNic, PortChange, Shared};
 
 /// How often a connection is looked at while it is called: a fifth of the time after which work
 /// without progress is suspect.
 const LOOK_NS: u64 = 5_000_000;
+/// How often it is looked at otherwise, as long as a drained path is not out of use.
+const LEAVING_NS: u64 = 50_000_000;
 /// One poll in so many takes the queue pairs that nothing is under way on.
 const IDLE_EVERY: u32 = 16;
 /// Part in health and capacity of a path that only stands by.
@@ -76,8 +78,9 @@ pub struct Driver<H: Role> {
     queue_pair_faults: u64,
     /// Those that have failed and are not back.
     failed: u16,
-    /// Those whose NIC here is drained.
+    /// Those whose NIC here is drained, and the round of that news.
     drained: u16,
+    drain_round: u32,
     polls: u32,
 }
 
@@ -107,6 +110,7 @@ impl<H: Role> Driver<H> {
             queue_pair_faults: 0,
             failed: 0,
             drained: 0,
+            drain_round: 0,
             polls: 0,
         }
     }
@@ -177,11 +181,15 @@ impl<H: Role> Driver<H> {
         self.report();
         self.add_backups();
         let is_swept = !self.paths.sweep();
-        self.is_calm = self.end.is_calm() && is_swept;
+        self.note_out();
+        let is_leaving = self.end.is_leaving();
+        self.is_calm = self.end.is_calm() && is_swept && !is_leaving;
         let next = self.end.next_timeout();
         let soon = now.plus(LOOK_NS);
         self.look = next.map_or(soon, |next| next.min(soon));
         let due = if is_swept { next } else { Some(soon) };
+        let leaving = is_leaving.then(|| now.plus(LEAVING_NS));
+        let due = due.into_iter().chain(leaving).min();
         let due = due.filter(|_| !self.is_calm);
         self.shared.note_due(due.map(Time::nanoseconds));
         if let Some(failure) = self.end.failure(now) {
@@ -236,7 +244,14 @@ impl<H: Role> Driver<H> {
     }
 
     /// New messages are to keep off a NIC of this process, or may use it again.
-    pub fn take_drain(&mut self, dev: usize, is_drained: bool) {
+    pub fn take_drain(&mut self, news: DrainNews) {
+        let DrainNews {
+            dev,
+            is_drained,
+            round,
+        } = news;
+        self.drain_round = round;
+        self.note_out();
         for (index, nic) in self.shared.nics.iter().enumerate() {
             let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
                 continue;
@@ -245,7 +260,18 @@ impl<H: Role> Driver<H> {
             self.drained = self.drained & !bit | if is_drained { bit } else { 0 };
             self.end.drain(self.now, id, is_drained);
         }
+        self.note_out();
         self.is_stirred = true;
+    }
+
+    /// Shows which drained paths are out of use.
+    fn note_out(&mut self) {
+        if self.drain_round > 0 {
+            let ids = (0..self.shared.nics.len()).filter_map(path_id);
+            let out = ids.filter(|id| self.end.is_out(*id));
+            let out = out.fold(0, |mask, id| mask | 1 << id.index());
+            self.shared.paths.set_out(self.drain_round, out);
+        }
     }
 
     /// A path whose NIC has refused a buffer cannot carry all messages.

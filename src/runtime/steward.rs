@@ -15,7 +15,7 @@ use super::control::{ControlHandler, ControlPlane, Link, LinkError};
 use super::memory::RegionKey;
 use super::nic::Nic;
 use super::setup::ListenInbox;
-use super::shared::{Inbox, News, PortChange, Shared, Tally};
+use super::shared::{DrainNews, Inbox, News, PortChange, Shared, Tally};
 use super::table::{Kind, Table};
 use super::{RECEIVES, SENDS, time_until};
 use crate::monitor::watch::{Monitor, NicUsage};
@@ -38,8 +38,17 @@ pub struct Steward {
     nics: OnceLock<Vec<KnownNic>>,
     /// Only the steward's own thread locks it, on its ticks.
     monitor: Mutex<Option<Monitor>>,
-    /// Numbers of NICs that new messages keep off; locked after `connections`.
-    drained: Mutex<Vec<usize>>,
+    /// Locked after `connections`.
+    drains: Mutex<Drains>,
+}
+
+/// Which NICs new messages keep off.
+#[derive(Default)]
+struct Drains {
+    /// Their numbers.
+    devs: Vec<usize>,
+    /// Counts the changes.
+    round: u32,
 }
 
 /// A NIC of this process.
@@ -80,10 +89,15 @@ impl Steward {
         };
         let mut connections = self.connections.lock();
         connections.insert(connection, addressee);
-        for dev in self.drained.lock().iter() {
-            inbox.put(News::Drain(*dev, true));
+        let drains = self.drains.lock();
+        for &dev in &drains.devs {
+            inbox.put(News::Drain(DrainNews {
+                dev,
+                is_drained: true,
+                round: drains.round,
+            }));
         }
-        drop(connections);
+        drop((drains, connections));
         if let Some(error) = link.error() {
             inbox.put(News::LinkDown(error.to_string()));
         }
@@ -190,17 +204,29 @@ impl Steward {
     /// Looks at the board; returns when to do so again.
     fn tend_board(&self) -> Option<Duration> {
         let mut monitor = self.monitor.lock();
-        let (drains, pause) = monitor.as_mut()?.tick(|| self.usage());
-        drop(monitor);
-        for (dev, is_drained) in drains {
-            let connections = self.connections.lock();
-            let mut drained = self.drained.lock();
-            drained.retain(|other| *other != dev);
-            drained.extend(is_drained.then_some(dev));
-            drop(drained);
-            self.tell_all(connections, || News::Drain(dev, is_drained));
+        let monitor = monitor.as_mut()?;
+        if let Some(drains) = monitor.look() {
+            for (dev, is_drained) in drains {
+                self.tell_drain(dev, is_drained);
+            }
+            monitor.show(&self.usage());
         }
-        pause
+        monitor.pause()
+    }
+
+    fn tell_drain(&self, dev: usize, is_drained: bool) {
+        let connections = self.connections.lock();
+        let mut drains = self.drains.lock();
+        drains.devs.retain(|other| *other != dev);
+        drains.devs.extend(is_drained.then_some(dev));
+        drains.round += 1;
+        let news = DrainNews {
+            dev,
+            is_drained,
+            round: drains.round,
+        };
+        drop(drains);
+        self.tell_all(connections, || News::Drain(news));
     }
 
     /// What the connections of this process say about each NIC.
@@ -214,9 +240,11 @@ impl Steward {
         };
         let mut all: Vec<_> = nics.iter().map(usage).collect();
         let connections = self.connections.lock();
+        let drains = self.drains.lock();
         let owners = connections.values().filter_map(|addressee| addressee.owner);
         for shared in owners.filter_map(shared) {
             let (serving, failed) = shared.paths.get();
+            let out = shared.paths.out(drains.round);
             let mut used = vec![false; all.len()];
             for (path, nic) in shared.nics.iter().enumerate() {
                 let Some(entry) = all.get_mut(nic.dev) else {
@@ -225,6 +253,8 @@ impl Steward {
                 let (is_serving, has_failed) = (serving >> path & 1 == 1, failed >> path & 1 == 1);
                 entry.paths_in_service += u32::from(is_serving);
                 entry.paths_failed += u32::from(has_failed);
+                let is_leaving = drains.devs.contains(&nic.dev) && out >> path & 1 == 0;
+                entry.paths_leaving += u32::from(is_serving && is_leaving);
                 let is_first = !std::mem::replace(&mut used[nic.dev], is_serving || has_failed);
                 entry.connections += u32::from(is_first && (is_serving || has_failed));
             }

@@ -3,8 +3,8 @@
 //! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
 //! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
 //! shows the settings ([`settings`]); `status`, `drain`, `undrain` and `chaos` look at running jobs
-//! and tell them things, over the board ([`board`]); `sim` lets simulated worlds happen ([`sim`], [`interleave`]).
-//! [`net`] is the door to a plugin's file.
+//! and tell them things, over the board ([`board`]); `sim` lets simulated worlds happen ([`sim`],
+//! [`interleave`]). [`net`] is the door to a plugin's file.
 
 mod bench;
 mod board;

@@ -3,22 +3,16 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use r2ccl::monitor::watch::PERIOD;
 use serde_json::json;
 
 use super::{LOOK, Target, processes};
-use crate::units;
-
-/// Time without a byte after which a NIC counts as out of use: several looks of every process.
-const QUIET: Duration = PERIOD.saturating_mul(6);
-
 /// Options of `r2ccl drain` and `r2ccl undrain`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 A drained NIC takes no new messages, at either end of any connection, as long as there is another
 path; what is under way finishes on it. That holds for jobs that start later, too, until `r2ccl
-undrain` or the next boot. Exit code 0 if every process has answered and, for drain, nothing moves
-over the NIC any more; 1 if not.")]
+undrain` or the next boot. Exit code 0 if every process has answered and, for drain, no end of any
+connection has anything under way on the NIC any more; 1 if not.")]
 pub struct DrainArgs {
     /// The NIC, as `r2ccl status` names it: soft0, or HOST/NAME
     #[arg(value_name = "NIC")]
@@ -41,12 +35,12 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
         (command.is_drained, command.drain_serial) = (is_drained, serial);
     })?;
     let answers = target.wait(serial, deadline);
-    let moved = if is_drained {
-        moved(&target, deadline)
+    let leaving = if is_drained {
+        leaving(&target, deadline)
     } else {
         0
     };
-    let is_good = answers.all_done() && moved == 0;
+    let is_good = answers.all_done() && leaving == 0;
     let name = target.name();
     if args.json {
         println!(
@@ -55,22 +49,19 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
                 "nic": name,
                 "drained": is_drained,
                 "processes": answers.as_json(),
-                "bytes_moving": moved,
+                "paths_leaving": leaving,
                 "good": is_good,
             })
         );
     } else {
         answers.complain(limit);
         let count = processes(answers.answered.len());
-        match (is_drained, moved) {
+        match (is_drained, leaving) {
             (false, _) => println!("{name}: in use again by {count}"),
-            (true, 0) => {
-                println!("{name}: drained in {count}; nothing has moved over it for {QUIET:?}")
-            }
-            (true, moved) => println!(
-                "{name}: drained in {count}, but {} have moved over it in the last {QUIET:?}: some \
-                 connections have no other path",
-                units::amount(moved)
+            (true, 0) => println!("{name}: drained in {count}; nothing is under way on it"),
+            (true, leaving) => println!(
+                "{name}: drained in {count}, but {leaving} paths over it are still in use: their \
+                 connections have no other, or their other end does not answer"
             ),
         }
     }
@@ -81,23 +72,14 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
     })
 }
 
-/// Waits until nothing moves over a NIC for [`QUIET`]; else what has moved in the last of these.
-fn moved(target: &Target, deadline: Instant) -> u64 {
-    let total = || {
-        let nics = target.users().into_iter().map(|(_, nic)| nic);
-        let each = nics.map(|nic| nic.bytes_sent.wrapping_add(nic.bytes_received));
-        each.fold(0, u64::wrapping_add)
-    };
+/// Waits until the NIC is out of use; else how many paths over it are not.
+fn leaving(target: &Target, deadline: Instant) -> u32 {
     loop {
-        let before = total();
-        let since = Instant::now();
-        while since.elapsed() < QUIET {
-            std::thread::sleep(LOOK);
+        let users = target.users();
+        let leaving = users.iter().map(|(_, nic)| nic.paths_leaving).sum();
+        if leaving == 0 || Instant::now() >= deadline {
+            return leaving;
         }
-        // A process that has ended takes its bytes along.
-        let moved = total().saturating_sub(before);
-        if moved == 0 || Instant::now() >= deadline {
-            return moved;
-        }
+        std::thread::sleep(LOOK);
     }
 }

@@ -80,6 +80,7 @@ fn nic_json(nic: &NicRecord) -> Value {
         "connections": nic.connections,
         "paths_in_service": nic.paths_in_service,
         "paths_failed": nic.paths_failed,
+        "paths_leaving": nic.paths_leaving,
         "bytes_sent": nic.bytes_sent,
         "bytes_received": nic.bytes_received,
         "failovers": nic.failovers,
@@ -139,7 +140,10 @@ fn table(boards: &[Board]) -> String {
 fn row(host: &str, process: &ProcessRecord, nic: &NicRecord) -> [String; HEADS.len()] {
     let mut notes = Vec::new();
     if nic.is_drained {
-        notes.push("drained".to_owned());
+        notes.push(match nic.paths_leaving {
+            0 => "drained".to_owned(),
+            count => format!("drained, {count} paths still in use"),
+        });
     }
     if nic.order != Order::Restore {
         notes.push(format!("chaos: {}", nic.order));

@@ -190,6 +190,7 @@ impl<H: Half> End<H> {
                 true
             }
             PathFrame::Drain { path, serial } => self.on_drain(now, *path, *serial),
+            PathFrame::Drained { path, serial } => self.on_drained(*path, *serial),
         };
         self.statistics.stale_frames += u64::from(!is_news);
         Ok(())

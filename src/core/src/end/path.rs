@@ -94,6 +94,10 @@ pub(super) struct PathState {
     /// When the path was drained last.
     pub(super) drained: Time,
     pub(super) drain_due: bool,
+    /// The other end waits for the word that nothing of this end is under way, since it said this.
+    pub(super) answer_drain: Option<u32>,
+    /// The last word of this end that the other one has answered so.
+    pub(super) drain_answered: u32,
 
     pub(super) fence: Fence,
     /// The generation that is over and not settled, or was last.
@@ -167,6 +171,8 @@ impl PathState {
             peer_drains: 0,
             drained: now,
             drain_due: false,
+            answer_drain: None,
+            drain_answered: 0,
             fence: Fence::None,
             closing: generation,
             closed: now,

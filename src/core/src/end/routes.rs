@@ -163,8 +163,38 @@ impl<H: Half> End<H> {
             return false;
         };
         (state.peer_drains, state.drained) = (serial, now);
+        state.answer_drain = (serial & 1 == 1).then_some(serial);
         self.reroute(now);
         true
+    }
+
+    /// The other end has nothing under way on a path that this end drained.
+    pub(super) fn on_drained(&mut self, path: PathId, serial: u32) -> bool {
+        let state = self.state(path).filter(|state| serial == state.drains);
+        let is_news =
+            |state: &mut PathState| core::mem::replace(&mut state.drain_answered, serial) != serial;
+        state.is_some_and(is_news)
+    }
+
+    /// Whether this end neither uses a path nor waits for what it sent there.
+    pub(super) fn is_quiet(&self, path: PathId) -> bool {
+        self.weight(path).0 == 0 && !self.half.work(path).is_waiting
+    }
+
+    /// Whether this end was told to keep off the path and neither end uses it any more.
+    pub fn is_out(&self, path: PathId) -> bool {
+        self.paths[path.index()]
+            .is_some_and(|state| state.drains & 1 == 1 && state.drain_answered == state.drains)
+            && self.is_quiet(path)
+    }
+
+    /// Whether an end waits for a path to be out of use, which shows only when somebody looks.
+    pub fn is_leaving(&self) -> bool {
+        self.ids().any(|id| {
+            self.paths[id.index()].is_some_and(|state| {
+                state.answer_drain.is_some() || (state.drains & 1 == 1 && !self.is_out(id))
+            })
+        })
     }
 }
 

@@ -28,8 +28,9 @@ const KNOCK: u8 = 37;
 const RESEND: u8 = 38;
 const GOODBYE: u8 = 39;
 const DRAIN: u8 = 40;
+const DRAINED: u8 = 41;
 /// Kinds of these frames on the wire.
-pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=DRAIN;
+pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=DRAINED;
 
 /// One end of a generation, for the other end to connect to. The core only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,13 @@ pub enum PathFrame {
         /// Counts these words about the path; the path is drained while it is odd.
         serial: u32,
     },
+    /// The answer to [`PathFrame::Drain`]: this end has nothing under way there any more.
+    Drained {
+        /// The path.
+        path: PathId,
+        /// Which of the words it answers.
+        serial: u32,
+    },
 }
 
 /// Appends to a buffer that is large enough by construction.
@@ -162,6 +170,7 @@ impl PathFrame {
             Self::Resend => RESEND,
             Self::Goodbye { .. } => GOODBYE,
             Self::Drain { .. } => DRAIN,
+            Self::Drained { .. } => DRAINED,
         }
     }
 
@@ -198,7 +207,7 @@ impl PathFrame {
             Self::Knock { path } => writer.put(&[path.index() as u8]),
             Self::Resend => {}
             Self::Goodbye { count } => writer.put(&count.to_le_bytes()),
-            Self::Drain { path, serial } => {
+            Self::Drain { path, serial } | Self::Drained { path, serial } => {
                 writer.put(&[path.index() as u8]);
                 writer.put(&serial.to_le_bytes());
             }
@@ -248,10 +257,14 @@ impl PathFrame {
             GOODBYE => Self::Goodbye {
                 count: reader.u64()?,
             },
-            DRAIN => Self::Drain {
-                path: PathId::new(reader.u8()?)?,
-                serial: reader.u32()?,
-            },
+            DRAIN | DRAINED => {
+                let path = PathId::new(reader.u8()?)?;
+                let serial = reader.u32()?;
+                match kind {
+                    DRAIN => Self::Drain { path, serial },
+                    _ => Self::Drained { path, serial },
+                }
+            }
             _ => return None,
         };
         reader.is_at_end().then_some(frame)
@@ -314,7 +327,7 @@ mod tests {
         let path = (0u8..16).prop_map(|index| PathId::new(index).expect("in range"));
         let bits = prop::collection::vec(any::<u64>(), 0..=WINDOW);
         let words = (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>());
-        (0u8..9, path, words, bits).prop_map(|(kind, path, words, bits)| {
+        (0u8..10, path, words, bits).prop_map(|(kind, path, words, bits)| {
             let (generation, count, flag, other) = words;
             let generation = Generation(generation);
             let endpoint = Endpoint {
@@ -359,7 +372,11 @@ mod tests {
                 5 => PathFrame::Knock { path },
                 6 => PathFrame::Resend,
                 7 => PathFrame::Goodbye { count },
-                _ => PathFrame::Drain {
+                8 => PathFrame::Drain {
+                    path,
+                    serial: generation.0,
+                },
+                _ => PathFrame::Drained {
                     path,
                     serial: generation.0,
                 },
@@ -381,7 +398,7 @@ mod tests {
         /// PROTOCOL R18: whatever comes is a frame or is not, and never more than its bytes.
         #[test]
         fn nonsense_never_panics(
-            kind in 30u8..43,
+            kind in 30u8..44,
             body in prop::collection::vec(any::<u8>(), 0..90),
         ) {
             if let Some(frame) = PathFrame::decode(kind, &body) {
