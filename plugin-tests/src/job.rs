@@ -139,11 +139,7 @@ impl Job {
     }
 
     /// Ends it with SIGKILL, hosts first.
-    pub fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
+    pub fn kill(&mut self) {
         if self.child.is_none() {
             return;
         }
@@ -159,6 +155,6 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }

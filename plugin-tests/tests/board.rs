@@ -141,7 +141,7 @@ fn a_drained_nic_carries_nothing_and_nothing_is_replayed() {
 #[test]
 fn a_drain_outlives_its_job_and_the_last_path_carries_on() {
     let board = folder();
-    let job = stream(&board);
+    let mut job = stream(&board);
     job.tell("drain h0/soft0");
     let output = job.command("drain h0/soft1 --timeout 1 --json");
     assert_eq!(output.status.code(), Some(1));
@@ -176,16 +176,21 @@ fn commands_say_why_they_do_nothing() {
     let settings = [("R2CCL_CHAOS", "0")];
     let mut job = Job::start(board.path(), STREAM, &settings);
     job.wait_for_more("h0/soft0", "bytes_sent", MIB);
-    let refused = |arguments: &str, code: i32, reason: &str| {
+    let refused = |job: &Job, arguments: &str, code: i32, reason: &str| {
         let output = job.command(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
         assert!(said.contains(reason), "{arguments}: {said}");
     };
-    refused("chaos h0/soft0 kill", 1, "R2CCL_CHAOS=1");
-    refused("drain soft7", 2, "h0/soft0, h0/soft1, h1/soft0, h1/soft1");
-    refused("drain soft0", 2, "say which one: h0/soft0, h1/soft0");
-    refused("chaos h0/soft0 flap 5ms", 2, "at least");
+    refused(&job, "chaos h0/soft0 kill", 1, "R2CCL_CHAOS=1");
+    refused(
+        &job,
+        "drain soft7",
+        2,
+        "h0/soft0, h0/soft1, h1/soft0, h1/soft1",
+    );
+    refused(&job, "drain soft0", 2, "say which one: h0/soft0, h1/soft0");
+    refused(&job, "chaos h0/soft0 flap 5ms", 2, "at least");
     assert_eq!(job.number("h0/soft0", "failovers"), 0);
     job.kill();
 }
@@ -302,14 +307,17 @@ fn the_place_of_a_killed_process_is_free() {
     let folder = folder();
     let path = board_of_h0(folder.path());
     let before = path.metadata().expect("a file").len();
-    for _ in 0..3 {
-        let job = stream(&folder);
+    let processes = |job: &Job| {
         let status = job.status();
-        for host in status["hosts"].as_array().expect("a list") {
-            let processes = host["processes"].as_array().expect("a list");
-            assert_eq!(processes.len(), 1, "{status:#}");
-        }
+        let hosts = status["hosts"].as_array().expect("a list").iter();
+        let lists = hosts.map(|host| host["processes"].as_array().expect("a list").len());
+        lists.collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        let mut job = stream(&folder);
+        assert_eq!(processes(&job), [1, 1]);
         job.kill();
+        assert_eq!(processes(&job), [0, 0]);
     }
     let after = path.metadata().expect("a file").len();
     assert!(after < before + 1024, "{before} bytes, then {after}");
