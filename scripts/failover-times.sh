@@ -47,10 +47,16 @@ swallow() { ip rule add pref 10 "$@" blackhole; }
 
 moved() { awk '/lo:/ { print $2 }' /proc/net/dev; }
 
-# Waits until so many bytes more have moved.
+# await_bytes COUNT PID: waits until so many bytes more have moved; PID has to move them.
 await_bytes() {
     local until=$(($(moved) + $1))
-    while [ "$(moved)" -lt "$until" ]; do sleep 0.01; done
+    while [ "$(moved)" -lt "$until" ]; do
+        kill -0 "$2" 2>/dev/null || {
+            echo 'failover-times: the stream was over too early; is this machine busy?' >&2
+            exit 1
+        }
+        sleep 0.01
+    done
 }
 
 # run FAULT: the stream, with a fault when its backup is in service; prints the longest gap.
@@ -59,7 +65,7 @@ run() {
         --seconds 3 --json >"$result" &
     local job=$!
     # More than a hold-down at the rate of the NIC.
-    await_bytes 500000000
+    await_bytes 500000000 "$job"
     case "$1" in
     address) ip addr del 10.9.0.1/32 dev lo ;;
     silence) swallow to 10.9.0.1 ;;

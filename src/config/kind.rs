@@ -267,6 +267,34 @@ impl Kind for Directory {
     }
 }
 
+/// Another kind, or `off` for "without it".
+pub struct OrOff<K>(pub K);
+
+impl<K: Kind> Kind for OrOff<K> {
+    type Value = Option<K::Value>;
+
+    fn type_text(&self) -> String {
+        format!("{} or off", self.0.type_text())
+    }
+
+    fn range(&self) -> String {
+        format!("off, {}", self.0.range())
+    }
+
+    fn parse(&self, text: &str) -> Result<Self::Value, String> {
+        match text.eq_ignore_ascii_case("off") {
+            true => Ok(None),
+            false => self.0.parse(text).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value
+            .as_ref()
+            .map_or_else(|| "off".to_owned(), |value| self.0.show(value))
+    }
+}
+
 /// Text of the user's own, without a default.
 pub struct OptionalText;
 

@@ -21,8 +21,8 @@ pub use document::markdown;
 pub use hca_rule::HcaRule;
 pub use identity::HostIdentity;
 pub use interface_rule::InterfaceRule;
-pub use kind::Kind;
-pub use soft_nics::{SOFT_NICS_MAX, SoftNicPlace, SoftNicRequest};
+pub use kind::{Kind, Seconds};
+pub use soft_nics::{SOFT_NICS_MAX, SoftNicPlace, SoftNicRequest, rate_bits_per_s};
 pub use table::{Fabric, Fence, LogLevel, RoutingAlgorithm, Settings, SocketFamily};
 
 /// Names that start with this are ours: one that the table does not hold is reported.

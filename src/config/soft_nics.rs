@@ -118,6 +118,12 @@ fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 fn parse_rate(text: &str) -> Result<u64, String> {
+    rate_bits_per_s(text)
+        .ok_or_else(|| format!("`{text}` after `@` is not a rate such as 10G or 800M (bit/s)"))
+}
+
+/// Reads a rate such as `10G` or `800M`, in bit/s.
+pub fn rate_bits_per_s(text: &str) -> Option<u64> {
     let factors = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
     let last = text.chars().next_back().map(|c| c.to_ascii_lowercase());
     let found = factors.iter().find(|(suffix, _)| Some(*suffix) == last);
@@ -126,12 +132,8 @@ fn parse_rate(text: &str) -> Result<u64, String> {
         None => (text, 1.0),
     };
     let rate = decimal(digits).map(|number| (number * factor).round());
-    match rate.filter(|rate| (RATE_LEAST..=RATE_MOST).contains(rate)) {
-        Some(rate) => Ok(rate as u64),
-        None => Err(format!(
-            "`{text}` after `@` is not a rate such as 10G or 800M (bit/s)"
-        )),
-    }
+    let rate = rate.filter(|rate| (RATE_LEAST..=RATE_MOST).contains(rate));
+    rate.map(|rate| rate as u64)
 }
 
 /// Kind of `R2CCL_SOFT_NICS`; an empty list stands for the automatic choice.

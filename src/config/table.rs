@@ -8,7 +8,8 @@ use r2ccl_fabric::verbs::{AddressFamily, AddressRange};
 use super::hca_rule::{HcaRule, HcaRules};
 use super::interface_rule::{InterfaceRule, InterfaceRules};
 use super::kind::{
-    AutoOr, Choice, Directory, Kind, OptionalAddressRange, OptionalText, OrMinusOne, Seconds, Whole,
+    AutoOr, Choice, Directory, Kind, OptionalAddressRange, OptionalText, OrMinusOne, OrOff,
+    Seconds, Whole,
 };
 use super::soft_nics::{SoftNicList, SoftNicRequest};
 use super::{Complaint, Stability};
@@ -267,6 +268,17 @@ settings! {
     "Which lines are handed to the log. Under NCCL they go to NCCL's logger, which filters by \
      `NCCL_DEBUG` and `NCCL_DEBUG_SUBSYS` (debug and trace lines belong to `NET`); without NCCL \
      they go to the error output. `auto` is `info` under NCCL and `warn` without.";
+
+    "R2CCL_BOARD", board: Option<PathBuf> = Some(PathBuf::from("/dev/shm"));
+    OrOff(Directory), Stable, Own;
+    "Folder of the boards, in which processes show `r2ccl status` what their NICs do and find what \
+     `r2ccl drain` and `r2ccl chaos` tell them: one small file for each host identity and user. It \
+     must be in memory or on a local disk. A board that cannot be used is reported once and \
+     disturbs nothing.";
+
+    "R2CCL_CHAOS", obeys_chaos: bool = false;
+    YES_OR_NO, Testing, Own;
+    "With 1, `r2ccl chaos` may break the software NICs of this process, to rehearse faults.";
 
     "R2CCL_SYSFS", sysfs: PathBuf = PathBuf::from("/sys");
     Directory, Testing, Own;

@@ -6,6 +6,7 @@
 //! happened or a time that the core named has come.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use r2ccl_core::wire::frame::Frame;
@@ -22,11 +23,13 @@ use super::memory::{MemoryCache, check_spare};
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
-use super::shared::{Fate, Inbox, PathNic, PortChange, Shared};
+use super::shared::{DrainNews, Fate, Inbox, PathNic, PortChange, Shared};
 
 /// How often a connection is looked at while it is called: a fifth of the time after which work
 /// without progress is suspect.
 const LOOK_NS: u64 = 5_000_000;
+/// How often it is looked at otherwise, as long as a drained path is not out of use.
+const LEAVING_NS: u64 = 50_000_000;
 /// One poll in so many takes the queue pairs that nothing is under way on.
 const IDLE_EVERY: u32 = 16;
 /// Longest wait for queue pairs that are being stopped when their connection ends.
@@ -100,6 +103,11 @@ pub struct Driver<H: Role> {
     serving: u16,
     /// Faults of single queue pairs that people have been told of.
     queue_pair_faults: u64,
+    /// Those that have failed and are not back.
+    failed: u16,
+    /// Those whose NIC here is drained, and the round of that news.
+    drained: u16,
+    drain_round: u32,
     polls: u32,
 }
 
@@ -113,6 +121,7 @@ impl<H: Role> Driver<H> {
     ) -> Self {
         let mut paths = Paths::new(quarantine);
         paths.insert(Box::new(primary));
+        shared.paths.set(1, 0);
         Self {
             shared,
             end,
@@ -127,6 +136,9 @@ impl<H: Role> Driver<H> {
             is_calm: false,
             serving: 1,
             queue_pair_faults: 0,
+            failed: 0,
+            drained: 0,
+            drain_round: 0,
             polls: 0,
         }
     }
@@ -204,11 +216,15 @@ impl<H: Role> Driver<H> {
         self.report();
         self.add_backups();
         let is_swept = !self.paths.sweep();
-        self.is_calm = self.end.is_calm() && is_swept;
+        self.note_out();
+        let is_leaving = self.end.is_leaving();
+        self.is_calm = self.end.is_calm() && is_swept && !is_leaving;
         let next = self.end.next_timeout();
         let soon = now.plus(LOOK_NS);
         self.look = next.map_or(soon, |next| next.min(soon));
         let due = if is_swept { next } else { Some(soon) };
+        let leaving = is_leaving.then(|| now.plus(LEAVING_NS));
+        let due = due.into_iter().chain(leaving).min();
         let due = due.filter(|_| !self.is_calm);
         self.shared.note_due(due.map(Time::nanoseconds));
         if let Some(failure) = self.end.failure(now) {
@@ -245,7 +261,7 @@ impl<H: Role> Driver<H> {
 
     /// A word of the other end about a path.
     pub fn take_frame(&mut self, frame: &PathFrame) {
-        if let PathFrame::Offer { path, .. } = frame {
+        if let PathFrame::Offer { path, .. } | PathFrame::Drain { path, .. } = frame {
             self.add_standby(*path);
         }
         let now = self.clock.read();
@@ -278,6 +294,37 @@ impl<H: Role> Driver<H> {
         self.is_stirred = true;
     }
 
+    /// New messages are to keep off a NIC of this process, or may use it again.
+    pub fn take_drain(&mut self, news: DrainNews) {
+        let DrainNews {
+            dev,
+            is_drained,
+            round,
+        } = news;
+        self.drain_round = round;
+        self.note_out();
+        for (index, nic) in self.shared.nics.iter().enumerate() {
+            let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
+                continue;
+            };
+            let bit = 1 << index;
+            self.drained = self.drained & !bit | if is_drained { bit } else { 0 };
+            self.end.drain(self.clock.now, id, is_drained);
+        }
+        self.note_out();
+        self.is_stirred = true;
+    }
+
+    /// Shows which drained paths are out of use.
+    fn note_out(&mut self) {
+        if self.drain_round > 0 {
+            let ids = (0..self.shared.nics.len()).filter_map(path_id);
+            let out = ids.filter(|id| self.end.is_out(*id));
+            let out = out.fold(0, |mask, id| mask | 1 << id.index());
+            self.shared.paths.set_out(self.drain_round, out);
+        }
+    }
+
     /// A path whose NIC has refused a buffer cannot carry all messages.
     fn leave_unfit(&mut self) {
         for path in self.paths.iter() {
@@ -305,9 +352,21 @@ impl<H: Role> Driver<H> {
         let is_queue_pair = std::mem::replace(&mut self.queue_pair_faults, faults) != faults;
         for id in ids().filter(|id| changed >> id.index() & 1 == 1) {
             let label = &self.shared.label;
-            let nic = &self.shared.nics[id.index()].device.info().name;
-            let path = id.index();
-            if serving >> path & 1 == 1 {
+            let PathNic { device, tally, .. } = &self.shared.nics[id.index()];
+            let nic = &device.info().name;
+            let (path, bit) = (id.index(), 1 << id.index());
+            let is_back = serving & bit != 0;
+            if !is_back {
+                tally.failovers.fetch_add(1, Ordering::Relaxed);
+            } else if self.failed & bit != 0 {
+                tally.failbacks.fetch_add(1, Ordering::Relaxed);
+            }
+            self.failed = if is_back {
+                self.failed & !bit
+            } else {
+                self.failed | bit
+            };
+            if is_back {
                 tracing::info!("{label}: path {path} over {nic} takes messages");
             } else if is_queue_pair {
                 tracing::warn!(
@@ -320,18 +379,20 @@ impl<H: Role> Driver<H> {
                 tracing::warn!("{label}: path {path} over {nic} has failed; others take over");
             }
         }
+        self.shared.paths.set(serving, self.failed);
         self.serving = serving;
     }
 
     /// The designated backup is made in the background right after the connection; the others when
-    /// the primary path has left service and its share is to be spread.
+    /// the primary path has left service, or is drained, and its share is to be spread.
     fn add_backups(&mut self) {
         if !H::IS_SENDER || self.routing == Routing::Static {
             return;
         }
         let primary = self.end.health(PathId::PRIMARY);
         let is_lost = primary.is_some_and(|health| !health.is_in_service());
-        let is_spread = self.routing == Routing::Balance && is_lost;
+        let is_free = is_lost || self.end.is_drained(PathId::PRIMARY);
+        let is_spread = self.routing == Routing::Balance && is_free;
         let count = if is_spread { self.shared.nics.len() } else { 2 };
         for id in (1..count).filter_map(path_id) {
             self.add_standby(id);
@@ -340,7 +401,11 @@ impl<H: Role> Driver<H> {
 
     fn add_standby(&mut self, id: PathId) {
         if self.end.health(id).is_none() && id.index() < self.shared.nics.len() {
-            self.end.add_standby(self.clock.now, id, STANDBY);
+            let now = self.clock.now;
+            self.end.add_standby(now, id, STANDBY);
+            if self.drained >> id.index() & 1 == 1 {
+                self.end.drain(now, id, true);
+            }
             self.is_stirred = true;
         }
     }

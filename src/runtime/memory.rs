@@ -506,6 +506,10 @@ mod tests {
         fn poll_event(&self) -> Option<r2ccl_fabric::DeviceEvent> {
             None
         }
+
+        fn bytes_moved(&self) -> r2ccl_fabric::BytesMoved {
+            self.0.bytes_moved()
+        }
     }
 
     /// PROTOCOL R23.

@@ -48,6 +48,8 @@ use shared::Shared;
 use steward::Steward;
 use table::{Kind, Table};
 
+use crate::monitor::watch::{Monitor, MonitorConfig};
+
 /// Sending sides of this process.
 pub static SENDS: Table<SendConnection, Shared> = Table::new(Kind::Send);
 /// Receiving sides of this process.
@@ -133,10 +135,21 @@ impl Runtime {
                 let steward = self.steward.clone();
                 nic.device.on_event(Box::new(move || steward.wake()));
             }
-            self.steward
-                .set_devices(self.nics.iter().map(|nic| nic.device.clone()).collect());
+            self.steward.set_nics(&self.nics, self.monitor());
             Ok(control)
         })
+    }
+
+    /// This process's part of the board, unless there is to be none.
+    fn monitor(&self) -> Option<Monitor> {
+        let settings = crate::config::settings();
+        let config = MonitorConfig {
+            folder: settings.board.clone()?,
+            identity: settings.host_identity(),
+            obeys_chaos: settings.obeys_chaos,
+        };
+        let devices: Vec<_> = self.nics.iter().map(|nic| nic.device.clone()).collect();
+        Monitor::join(config, &devices)
     }
 
     /// Whoever acts when NCCL does not call.

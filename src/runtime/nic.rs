@@ -11,6 +11,7 @@ use r2ccl_fabric::verbs::{self, GidPolicy, VerbsConfig};
 use super::error::{Error, Result};
 use super::interfaces::{self, SoftNicSpec};
 use super::memory::{MemoryCache, check_spare};
+use super::shared::Tally;
 use crate::config::{Fabric, Settings};
 
 /// One NIC with all that hangs on it.
@@ -19,6 +20,8 @@ pub struct Nic {
     pub device: SharedDevice,
     /// Its registrations.
     pub cache: Arc<MemoryCache>,
+    /// What paths over it have been through.
+    pub tally: Arc<Tally>,
     /// What NCCL is told.
     pub properties: Properties,
 }
@@ -172,6 +175,7 @@ impl Nic {
         Ok(Self {
             cache: MemoryCache::new(device.clone()),
             device,
+            tally: Arc::default(),
             properties,
         })
     }

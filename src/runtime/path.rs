@@ -206,8 +206,8 @@ impl<M> Path<M> {
 
     /// Whether somebody must call again for posted work to leave this host.
     pub fn has_backlog(&self) -> bool {
-        let is_busy = |queue_pair: &Box<dyn QueuePair>| queue_pair.has_backlog();
-        self.failure.is_none() && (self.is_stuck || self.queue_pair.as_ref().is_some_and(is_busy))
+        let is_busy = self.queue_pair.as_ref().is_some_and(|it| it.has_backlog());
+        self.failure.is_none() && (self.is_stuck || is_busy)
     }
 
     fn fail(&mut self, status: Status) {

@@ -235,6 +235,7 @@ impl ReceiveConnection {
             match news {
                 News::Path(frame) => driver.take_frame(&frame),
                 News::Port(dev, change) => driver.take_port(dev, change),
+                News::Drain(news) => driver.take_drain(news),
                 News::Goodbye(_) => driver.fate.on_goodbye(),
                 News::LinkDown(reason) => driver.fate.on_link_down(reason),
                 News::RegionKey(_) | News::Accepted(_) | News::Refused(_) => {}

@@ -343,6 +343,7 @@ impl SendConnection {
                 News::RegionKey(key) => self.keys.insert(key),
                 News::Path(frame) => driver.take_frame(&frame),
                 News::Port(dev, change) => driver.take_port(dev, change),
+                News::Drain(news) => driver.take_drain(news),
                 News::Goodbye(delivered) => {
                     if driver.end.half_mut().handle_goodbye(delivered).is_err() {
                         let label = &driver.shared.label;

@@ -30,7 +30,7 @@ use super::path::Path;
 use super::receive::ReceiveConnection;
 use super::ring::{PathMemory, Ring};
 use super::send::SendConnection;
-use super::shared::{Inbox, News, PathNic, Shared, Watch};
+use super::shared::{Inbox, News, PathMarks, PathNic, Shared, Watch};
 use super::table::{Kind, Table};
 use super::{RECEIVES, Runtime, SENDS, now};
 use crate::config::{Fence, RoutingAlgorithm, Settings, settings};
@@ -287,6 +287,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
             label,
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
+            paths: PathMarks::default(),
         });
         (SendConnection::new(driver(&shared, end, path)), shared)
     })?;
@@ -331,6 +332,7 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
             label,
             polls: AtomicU32::new(0),
             watch: Watch::new(id, runtime.steward().clone()),
+            paths: PathMarks::default(),
         });
         (ReceiveConnection::new(driver(&shared, end, path)), shared)
     })?;
@@ -402,6 +404,7 @@ fn path_nics(runtime: &Runtime, dev: i32, peer_nics: u8) -> Result<Box<[PathNic]
             dev,
             device: nic.device.clone(),
             cache: nic.cache.clone(),
+            tally: nic.tally.clone(),
         })
     };
     (0..count).map(nic).collect()

@@ -37,6 +37,8 @@ pub struct Shared {
     pub polls: AtomicU32,
     /// Who drives the connection when NCCL does not.
     pub watch: Watch,
+    /// Which of its paths are in service or have failed, for people.
+    pub paths: PathMarks,
 }
 
 /// This end's NIC of a path.
@@ -48,6 +50,57 @@ pub struct PathNic {
     pub device: SharedDevice,
     /// Its registrations.
     pub cache: Arc<MemoryCache>,
+    /// What paths over it have been through.
+    pub tally: Arc<Tally>,
+}
+
+/// What the paths over a NIC of this process have been through.
+#[derive(Default)]
+pub struct Tally {
+    /// How often one has failed.
+    pub failovers: AtomicU64,
+    /// How often one that had failed has come back.
+    pub failbacks: AtomicU64,
+}
+
+/// How paths stand, a bit for each. The owner writes.
+#[derive(Default)]
+pub struct PathMarks {
+    /// In service in the low half, failed in the high half.
+    health: AtomicU32,
+    /// Drained and out of use at both ends, in the low 16 bits; above, the round of news of drains
+    /// that the owner has taken.
+    out: AtomicU64,
+}
+
+impl PathMarks {
+    /// Notes how the paths stand.
+    pub fn set(&self, serving: u16, failed: u16) {
+        let marks = u32::from(failed) << 16 | u32::from(serving);
+        self.health.store(marks, Ordering::Relaxed);
+    }
+
+    /// Notes which drained paths are out of use, as of this round of news.
+    pub fn set_out(&self, round: u32, out: u16) {
+        let marks = u64::from(round) << 16 | u64::from(out);
+        self.out.store(marks, Ordering::Relaxed);
+    }
+
+    /// Drained paths that are out of use; none before the owner has taken the news of `round`.
+    pub fn out(&self, round: u32) -> u16 {
+        let marks = self.out.load(Ordering::Relaxed);
+        if marks >> 16 == u64::from(round) {
+            marks as u16
+        } else {
+            0
+        }
+    }
+
+    /// Paths in service, and those that have failed.
+    pub fn get(&self) -> (u16, u16) {
+        let marks = self.health.load(Ordering::Relaxed);
+        (marks as u16, (marks >> 16) as u16)
+    }
 }
 
 /// Whether a connection has work that only polling pushes out or that is due at a time, and whether
@@ -94,6 +147,8 @@ pub enum News {
     Path(Box<PathFrame>),
     /// The port of a NIC of this process, by its number, has come up or gone down.
     Port(usize, PortChange),
+    /// New messages are to keep off a NIC of this process, or may use it again.
+    Drain(DrainNews),
     /// The peer has closed its end; a receiver says how many messages it has delivered.
     Goodbye(u64),
     /// The peer's process is gone or out of reach.
@@ -102,6 +157,17 @@ pub enum News {
     Accepted(Accept),
     /// The listening side declines, with a reason.
     Refused(String),
+}
+
+/// A NIC of this process, by its number, is drained or is not any more.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainNews {
+    /// Which.
+    pub dev: usize,
+    /// Whether it is.
+    pub is_drained: bool,
+    /// Counts such news.
+    pub round: u32,
 }
 
 /// What has become of a port.

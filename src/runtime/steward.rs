@@ -2,21 +2,23 @@
 //! connections that have work to send while nobody polls them.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use r2ccl_core::wire::frame::Frame;
 use r2ccl_core::{PathId, RegionId};
 use r2ccl_fabric::{DeviceEvent, PortState, SharedDevice};
 
 use super::control::{ControlHandler, ControlPlane, Link, LinkError};
 use super::memory::RegionKey;
+use super::nic::Nic;
 use super::setup::ListenInbox;
-use super::shared::{Inbox, News, PortChange, Shared};
+use super::shared::{DrainNews, Inbox, News, PortChange, Shared, Tally};
 use super::table::{Kind, Table};
 use super::{RECEIVES, SENDS, time_until};
+use crate::monitor::watch::{Monitor, NicUsage};
 
 /// Who takes the news of a connection, and the link that they come by.
 struct Addressee {
@@ -33,13 +35,36 @@ pub struct Steward {
     connections: Mutex<HashMap<u64, Addressee>>,
     watched: Mutex<Vec<Watched>>,
     control: OnceLock<Arc<ControlPlane>>,
-    devices: OnceLock<Vec<SharedDevice>>,
+    nics: OnceLock<Vec<KnownNic>>,
+    /// Only the steward's own thread locks it, on its ticks.
+    monitor: Mutex<Option<Monitor>>,
+    /// Locked after `connections`.
+    drains: Mutex<Drains>,
+}
+
+/// Which NICs new messages keep off.
+#[derive(Default)]
+struct Drains {
+    /// Their numbers.
+    devs: Vec<usize>,
+    /// Counts the changes.
+    round: u32,
+}
+
+/// A NIC of this process.
+struct KnownNic {
+    device: SharedDevice,
+    tally: Arc<Tally>,
+    /// As the last event left it: asking may take a device long.
+    is_up: AtomicBool,
 }
 
 struct Watched {
     id: u64,
     polls: u32,
 }
+
+type Connections<'a> = MutexGuard<'a, HashMap<u64, Addressee>>;
 
 /// How long a connection with work to send may go unpolled before the steward takes it.
 const UNPOLLED: Duration = Duration::from_millis(1);
@@ -62,7 +87,17 @@ impl Steward {
             inbox: inbox.clone(),
             owner: None,
         };
-        self.connections.lock().insert(connection, addressee);
+        let mut connections = self.connections.lock();
+        connections.insert(connection, addressee);
+        let drains = self.drains.lock();
+        for &dev in &drains.devs {
+            inbox.put(News::Drain(DrainNews {
+                dev,
+                is_drained: true,
+                round: drains.round,
+            }));
+        }
+        drop((drains, connections));
         if let Some(error) = link.error() {
             inbox.put(News::LinkDown(error.to_string()));
         }
@@ -98,9 +133,17 @@ impl Steward {
         }
     }
 
-    /// Tells the steward the NICs of this process, in the order of their numbers.
-    pub fn set_devices(&self, devices: Vec<SharedDevice>) {
-        let _ = self.devices.set(devices);
+    /// Tells the steward the NICs of this process, in the order of their numbers, and who shows
+    /// them to people.
+    pub fn set_nics(&self, nics: &[Nic], monitor: Option<Monitor>) {
+        let known = |nic: &Nic| KnownNic {
+            device: nic.device.clone(),
+            tally: nic.tally.clone(),
+            is_up: AtomicBool::new(nic.device.port_state() == PortState::Active),
+        };
+        let _ = self.nics.set(nics.iter().map(known).collect());
+        *self.monitor.lock() = monitor;
+        self.wake();
     }
 
     /// Tells the steward whom to wake.
@@ -125,7 +168,8 @@ impl Steward {
 
     /// Tells all connections what has become of the ports of this process.
     fn tell_ports(&self) {
-        for (dev, device) in self.devices.get().into_iter().flatten().enumerate() {
+        for (dev, nic) in self.nics.get().into_iter().flatten().enumerate() {
+            let device = &nic.device;
             let mut change = None;
             while let Some(event) = device.poll_event() {
                 // An event only makes us look; what counts is the state.
@@ -138,18 +182,84 @@ impl Steward {
             let Some(change) = change else {
                 continue;
             };
+            nic.is_up.store(change == PortChange::Up, Ordering::Relaxed);
             tracing::warn!("{}: port {change:?}", device.info().name);
-            let connections = self.connections.lock();
-            let owners: Vec<_> = connections
-                .values()
-                .filter_map(|addressee| {
-                    addressee.inbox.put(News::Port(dev, change));
-                    addressee.owner
-                })
-                .collect();
-            drop(connections);
-            owners.into_iter().for_each(urge);
+            self.tell_all(self.connections.lock(), || News::Port(dev, change));
         }
+    }
+
+    /// Tells all connections, and has them driven soon.
+    fn tell_all(&self, connections: Connections<'_>, news: impl Fn() -> News) {
+        let owners: Vec<_> = connections
+            .values()
+            .filter_map(|addressee| {
+                addressee.inbox.put(news());
+                addressee.owner
+            })
+            .collect();
+        drop(connections);
+        owners.into_iter().for_each(urge);
+    }
+
+    /// Looks at the board; returns when to do so again.
+    fn tend_board(&self) -> Option<Duration> {
+        let mut monitor = self.monitor.lock();
+        let monitor = monitor.as_mut()?;
+        if let Some(drains) = monitor.look() {
+            for (dev, is_drained) in drains {
+                self.tell_drain(dev, is_drained);
+            }
+            monitor.show(&self.usage());
+        }
+        monitor.pause()
+    }
+
+    fn tell_drain(&self, dev: usize, is_drained: bool) {
+        let connections = self.connections.lock();
+        let mut drains = self.drains.lock();
+        drains.devs.retain(|other| *other != dev);
+        drains.devs.extend(is_drained.then_some(dev));
+        drains.round += 1;
+        let news = DrainNews {
+            dev,
+            is_drained,
+            round: drains.round,
+        };
+        drop(drains);
+        self.tell_all(connections, || News::Drain(news));
+    }
+
+    /// What the connections of this process say about each NIC.
+    fn usage(&self) -> Vec<NicUsage> {
+        let nics = self.nics.get().map_or(&[][..], Vec::as_slice);
+        let usage = |nic: &KnownNic| NicUsage {
+            is_up: nic.is_up.load(Ordering::Relaxed),
+            failovers: nic.tally.failovers.load(Ordering::Relaxed),
+            failbacks: nic.tally.failbacks.load(Ordering::Relaxed),
+            ..NicUsage::default()
+        };
+        let mut all: Vec<_> = nics.iter().map(usage).collect();
+        let connections = self.connections.lock();
+        let drains = self.drains.lock();
+        let owners = connections.values().filter_map(|addressee| addressee.owner);
+        for shared in owners.filter_map(shared) {
+            let (serving, failed) = shared.paths.get();
+            let out = shared.paths.out(drains.round);
+            let mut used = vec![false; all.len()];
+            for (path, nic) in shared.nics.iter().enumerate() {
+                let Some(entry) = all.get_mut(nic.dev) else {
+                    continue;
+                };
+                let (is_serving, has_failed) = (serving >> path & 1 == 1, failed >> path & 1 == 1);
+                entry.paths_in_service += u32::from(is_serving);
+                entry.paths_failed += u32::from(has_failed);
+                let is_leaving = drains.devs.contains(&nic.dev) && out >> path & 1 == 0;
+                entry.paths_leaving += u32::from(is_serving && is_leaving);
+                let is_first = !std::mem::replace(&mut used[nic.dev], is_serving || has_failed);
+                entry.connections += u32::from(is_first && (is_serving || has_failed));
+            }
+        }
+        all
     }
 
     fn tend(watched: &mut Watched) -> Option<u64> {
@@ -197,13 +307,16 @@ impl Watched {
 
 /// Has the steward drive a connection soon, unless its owner does.
 fn urge(id: u64) {
-    let shared = match Kind::of(id) {
+    if let Some(shared) = shared(id) {
+        shared.urge();
+    }
+}
+
+fn shared(id: u64) -> Option<Arc<Shared>> {
+    match Kind::of(id) {
         Some(Kind::Send) => SENDS.shared(id),
         Some(Kind::Receive) => RECEIVES.shared(id),
         _ => None,
-    };
-    if let Some(shared) = shared {
-        shared.urge();
     }
 }
 
@@ -258,8 +371,9 @@ impl ControlHandler for Steward {
 
     fn on_tick(&self) -> Option<Duration> {
         self.tell_ports();
+        let board = self.tend_board();
         let mut list = std::mem::take(&mut *self.watched.lock());
-        let mut pause = None;
+        let mut pause = board;
         list.retain_mut(|watched| {
             let Some(due_ns) = Self::tend(watched) else {
                 return false;

@@ -30,7 +30,7 @@ use super::path::Path;
 use super::receive::ReceiveConnection;
 use super::ring::{PathMemory, Ring};
 use super::send::SendConnection;
-use super::shared::{Fate, Inbox, News, PathNic, Shared, Watch};
+use super::shared::{Fate, Inbox, News, PathMarks, PathNic, Shared, Watch};
 use super::steward::{Driven, Steward};
 use super::table::Miss;
 use super::{RECEIVES, Runtime, SENDS, now};
@@ -74,7 +74,12 @@ impl World {
             })
             .expect("a device");
             let (dev, cache) = (usize::from(index), MemoryCache::new(device.clone()));
-            PathNic { dev, device, cache }
+            PathNic {
+                dev,
+                device,
+                cache,
+                tally: Arc::default(),
+            }
         };
         let address = Ipv4Addr::LOCALHOST.into();
         let steward = Arc::<Steward>::default();
@@ -120,6 +125,7 @@ impl World {
             label: "h0/soft0 -> h0/soft0".into(),
             polls: AtomicU32::new(0),
             watch: Watch::new(id, self.steward.clone()),
+            paths: PathMarks::default(),
         })
     }
 }

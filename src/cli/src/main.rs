@@ -2,10 +2,12 @@
 //!
 //! `bench` and `demo` drive a plugin as NCCL does, without NCCL or GPUs ([`bench`], [`demo`]);
 //! `run` starts a job with the variables that make NCCL take the plugin ([`launch`]); `config`
-//! shows the settings ([`settings`]); `sim` lets simulated worlds happen ([`sim`], [`interleave`]).
-//! [`net`] is the door to a plugin's file.
+//! shows the settings ([`settings`]); `status`, `drain`, `undrain` and `chaos` look at running jobs
+//! and tell them things, over the board ([`board`]); `sim` lets simulated worlds happen ([`sim`],
+//! [`interleave`]). [`net`] is the door to a plugin's file.
 
 mod bench;
+mod board;
 mod demo;
 mod interleave;
 mod launch;
@@ -42,6 +44,14 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Show the plugin's settings, their values and where they come from
     Config(settings::ConfigArgs),
+    /// Show the processes of this host that use the plugin, and how their NICs do
+    Status(board::StatusArgs),
+    /// Take a NIC out of use under running jobs, for maintenance
+    Drain(board::DrainArgs),
+    /// Use a drained NIC again
+    Undrain(board::DrainArgs),
+    /// Break a software NIC of jobs that were started with R2CCL_CHAOS=1, to rehearse a fault
+    Chaos(board::ChaosArgs),
     /// Let simulated worlds of hosts, NICs and faults happen, and say which broke a rule
     Sim(sim::SimArgs),
     /// One host of a run; started by bench and demo only
@@ -55,6 +65,10 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Config(args) => settings::run(&args),
+        Command::Status(args) => board::status(&args),
+        Command::Drain(args) => board::drain(&args, true),
+        Command::Undrain(args) => board::drain(&args, false),
+        Command::Chaos(args) => board::chaos(&args),
         Command::Sim(args) => sim::run(&args),
         Command::BenchHost => return bench::host_main(),
     };

@@ -68,6 +68,20 @@ pub fn bytes(size: u64) -> String {
     format!("{size} B")
 }
 
+/// An amount of data for a table, in round numbers: powers of 1000.
+pub fn amount(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [
+        ("TB", 1_000_000_000_000),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+        ("kB", 1_000),
+    ];
+    match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// A rate for a table, from bytes and nanoseconds: GB/s (10^9 bytes).
 pub fn gigabytes_per_second(bytes: u64, nanoseconds: u64) -> f64 {
     if nanoseconds == 0 {
@@ -109,6 +123,13 @@ mod tests {
         assert_eq!(parse_sizes("0,1,4K"), Ok(vec![0, 1, 4096]));
         assert!(parse_sizes("0..8").is_err());
         assert!(parse_sizes("8..64*1").is_err());
+    }
+
+    #[test]
+    fn amounts_are_round() {
+        assert_eq!(amount(999), "999 B");
+        assert_eq!(amount(1_250_000), "1.2 MB");
+        assert_eq!(amount(u64::MAX), "18446744.1 TB");
     }
 
     #[test]

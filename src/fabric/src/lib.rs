@@ -11,6 +11,7 @@
 pub mod conformance;
 mod copy;
 pub mod helpers;
+mod meters;
 pub mod soft;
 pub mod verbs;
 pub mod work;
@@ -18,9 +19,10 @@ pub mod work;
 use std::sync::Arc;
 
 pub use copy::copy_words;
+pub use meters::BytesMoved;
 pub use work::{
-    Access, Completion, DeviceError, DeviceEvent, Opcode, PortState, PostError, Registration,
-    SendWork, Status, WriteSource,
+    Access, Completion, DeviceError, DeviceEvent, Fault, Opcode, PortState, PostError,
+    Registration, SendWork, Status, WriteSource,
 };
 
 /// What the planner, NCCL and the reports are told about a NIC. Constant for the life of a device.
@@ -110,6 +112,19 @@ pub trait Device: Send + Sync {
 
     /// Next asynchronous event, if any. Events are hints: the reader looks at the true state.
     fn poll_event(&self) -> Option<DeviceEvent>;
+
+    /// What has been moved over the NIC by this process, as far as its queue pairs see it.
+    fn bytes_moved(&self) -> BytesMoved;
+
+    /// Makes the NIC behave as if it were broken, to rehearse that; each fault replaces the one
+    /// before. Only a device whose faults hurt nobody else can do it.
+    fn inject(&self, _: Fault) -> Result<(), DeviceError> {
+        Err(DeviceError(format!(
+            "{}: only software NICs can be broken by a command; take the link of a real one away \
+             (`ip link set IFNAME down`, its switch port, `lab-cut` in the kernel lab)",
+            self.info().name
+        )))
+    }
 }
 
 /// Devices are shared by all connections of a process.

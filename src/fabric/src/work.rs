@@ -190,6 +190,26 @@ pub enum DeviceEvent {
     Fatal,
 }
 
+/// How a NIC is to behave, for rehearsals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// As if its link were lost: the port goes down, nothing passes, no queue pair can be made.
+    Kill,
+    /// Well again, whatever was wrong.
+    Restore,
+    /// As slow as that.
+    Slow {
+        /// Payload in each direction, as the NIC's own rate limit.
+        bytes_per_second: u64,
+    },
+    /// What it sends is lost, and nobody is told.
+    CutSend,
+    /// What is sent to it is lost, and nobody is told.
+    CutReceive,
+    /// Both.
+    BlackHole,
+}
+
 /// Why a device refused something. The message names the NIC, the cause and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

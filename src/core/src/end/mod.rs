@@ -189,6 +189,8 @@ impl<H: Half> End<H> {
                 self.half.handle_goodbye(*count)?;
                 true
             }
+            PathFrame::Drain { path, serial } => self.on_drain(now, *path, *serial),
+            PathFrame::Drained { path, serial } => self.on_drained(*path, *serial),
         };
         self.statistics.stale_frames += u64::from(!is_news);
         Ok(())
@@ -266,7 +268,7 @@ impl<H: Half> End<H> {
                     health: state.health,
                     generation: state.generation,
                     since: state.since,
-                    is_drained: state.is_drained,
+                    is_drained: state.is_drained(),
                     hold_down_ns: state.hold_down_ns,
                     attempts: state.attempts,
                     is_settled: self.half.is_settled(id),

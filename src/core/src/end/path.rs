@@ -87,7 +87,17 @@ pub(super) struct PathState {
     pub(super) generation: Generation,
     pub(super) share: u32,
     pub(super) capacity: u32,
-    pub(super) is_drained: bool,
+    /// Changes of whether this end was told to keep off the path; odd: it was.
+    pub(super) drains: u32,
+    /// The same of the other end.
+    pub(super) peer_drains: u32,
+    /// When the path was drained last.
+    pub(super) drained: Time,
+    pub(super) drain_due: bool,
+    /// The other end waits for the word that nothing of this end is under way, since it said this.
+    pub(super) answer_drain: Option<u32>,
+    /// The last word of this end that the other one has answered so.
+    pub(super) drain_answered: u32,
 
     pub(super) fence: Fence,
     /// The generation that is over and not settled, or was last.
@@ -157,7 +167,12 @@ impl PathState {
             generation,
             share,
             capacity,
-            is_drained: false,
+            drains: 0,
+            peer_drains: 0,
+            drained: now,
+            drain_due: false,
+            answer_drain: None,
+            drain_answered: 0,
             fence: Fence::None,
             closing: generation,
             closed: now,
@@ -198,6 +213,11 @@ impl PathState {
             patience_ns: config.stall_ns,
             vain: 0,
         }
+    }
+
+    /// Whether either end was told to keep off the path.
+    pub(super) const fn is_drained(&self) -> bool {
+        (self.drains | self.peer_drains) & 1 == 1
     }
 
     /// Forgets the last attempt and begins one for `generation`.

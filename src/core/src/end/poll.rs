@@ -79,9 +79,17 @@ impl<H: Half> End<H> {
                 return Some(PathFrame::Answer(answer));
             }
         }
+        let is_quiet = self.is_quiet(path);
         let state = self.state(path)?;
+        if let Some(serial) = state.answer_drain.take_if(|_| is_quiet) {
+            return Some(PathFrame::Drained { path, serial });
+        }
         if let Some(generation) = state.tell_over.take() {
             return Some(PathFrame::Fence { path, generation });
+        }
+        if core::mem::take(&mut state.drain_due) {
+            let serial = state.drains;
+            return Some(PathFrame::Drain { path, serial });
         }
         if core::mem::take(&mut state.knock_due) {
             return Some(PathFrame::Knock { path });

@@ -33,12 +33,17 @@ fn weights(
     now: Time,
     config: &EndConfig,
 ) -> [u64; PATHS_MAX] {
-    let has_undrained = paths
-        .iter()
-        .flatten()
-        .any(|state| state.health.is_in_service() && !state.is_drained);
+    let serving = || {
+        paths
+            .iter()
+            .flatten()
+            .filter(|state| state.health.is_in_service())
+    };
+    let has_undrained = serving().any(|state| !state.is_drained());
+    let last_drained = serving().map(|state| state.drained).max();
+    let is_last = |state: &PathState| !has_undrained && Some(state.drained) == last_drained;
     let steps = paths.map(|entry| {
-        let usable = entry.filter(|state| !state.is_drained || !has_undrained);
+        let usable = entry.filter(|state| !state.is_drained() || is_last(state));
         usable.map_or(0, |state| step(&state, now, config))
     });
     let part = |part: u32| u64::from(part).min(PART_MAX);
@@ -132,14 +137,64 @@ impl<H: Half> End<H> {
         ramps.min()
     }
 
-    /// Takes a path out of the routes, or puts it back, while it stays in service. A path that is
-    /// the last one goes on carrying everything.
+    /// Takes a path out of the routes of both ends, or puts it back, while it stays in service. A
+    /// path that is the last one goes on carrying everything; those that were drained before it
+    /// stay out.
     pub fn drain(&mut self, now: Time, path: PathId, is_drained: bool) {
         let now = self.clock.advance(now);
         if let Some(state) = self.state(path) {
-            state.is_drained = is_drained;
+            if (state.drains & 1 == 1) != is_drained {
+                state.drained = now;
+                state.drains = state.drains.wrapping_add(1);
+                state.drain_due = true;
+            }
         }
         self.reroute(now);
+    }
+
+    /// Whether either end was told to keep off a path.
+    pub fn is_drained(&self, path: PathId) -> bool {
+        self.paths[path.index()].is_some_and(|state| state.is_drained())
+    }
+
+    /// The other end has been told to; false when that is no news.
+    pub(super) fn on_drain(&mut self, now: Time, path: PathId, serial: u32) -> bool {
+        let Some(state) = self.state(path).filter(|state| serial > state.peer_drains) else {
+            return false;
+        };
+        (state.peer_drains, state.drained) = (serial, now);
+        state.answer_drain = (serial & 1 == 1).then_some(serial);
+        self.reroute(now);
+        true
+    }
+
+    /// The other end has nothing under way on a path that this end drained.
+    pub(super) fn on_drained(&mut self, path: PathId, serial: u32) -> bool {
+        let state = self.state(path).filter(|state| serial == state.drains);
+        let is_news =
+            |state: &mut PathState| core::mem::replace(&mut state.drain_answered, serial) != serial;
+        state.is_some_and(is_news)
+    }
+
+    /// Whether this end neither uses a path nor waits for what it sent there.
+    pub(super) fn is_quiet(&self, path: PathId) -> bool {
+        self.weight(path).0 == 0 && !self.half.work(path).is_waiting
+    }
+
+    /// Whether this end was told to keep off the path and neither end uses it any more.
+    pub fn is_out(&self, path: PathId) -> bool {
+        self.paths[path.index()]
+            .is_some_and(|state| state.drains & 1 == 1 && state.drain_answered == state.drains)
+            && self.is_quiet(path)
+    }
+
+    /// Whether an end waits for a path to be out of use, which shows only when somebody looks.
+    pub fn is_leaving(&self) -> bool {
+        self.ids().any(|id| {
+            self.paths[id.index()].is_some_and(|state| {
+                state.answer_drain.is_some() || (state.drains & 1 == 1 && !self.is_out(id))
+            })
+        })
     }
 }
 

@@ -470,10 +470,75 @@ fn drain_and_undrain() {
     let heaviest = |end: &SendEnd| end.route.expect("set").entries()[0].path;
     end.drain(at(1), PATH, true);
     assert_eq!(heaviest(&end), other());
+    end.drain(at(2), other(), true);
+    assert_eq!(heaviest(&end), other(), "the last one goes on");
     end.handle_evidence(at(2), other(), FIRST, Evidence::Error);
     assert_eq!(heaviest(&end), PATH);
     end.drain(at(3), PATH, false);
     assert_eq!(heaviest(&end), PATH);
+}
+
+/// Whichever end is told, both leave the path and both come back, whatever order the words come in.
+#[test]
+fn the_other_end_drains_too() {
+    let (mut end, mut peer) = (send_end(EndConfig::default(), 2), receive_end(2));
+    let said = |end: &mut SendEnd| match end.poll_action(at(1)) {
+        Some(Action::Send(frame)) => frame,
+        other => panic!("{other:?}"),
+    };
+    let credit_path = |peer: &ReceiveEnd| peer.route.expect("set").entries()[0].path;
+    end.drain(at(1), PATH, true);
+    let first = said(&mut end);
+    end.drain(at(1), PATH, true);
+    assert_eq!(end.poll_action(at(1)), None, "no news");
+    end.drain(at(1), PATH, false);
+    let second = said(&mut end);
+    peer.handle_frame(at(2), &first).expect("legal");
+    assert_eq!(credit_path(&peer), other());
+    peer.handle_frame(at(2), &second).expect("legal");
+    assert_eq!(credit_path(&peer), PATH);
+    peer.handle_frame(at(2), &first).expect("legal");
+    assert_eq!(credit_path(&peer), PATH, "late words do not count");
+    // The last word was not to drain: there is nothing to answer.
+    assert_eq!(peer.poll_action(at(2)), None);
+    // Its own order stands, whatever the other end says.
+    peer.drain(at(3), PATH, true);
+    end.drain(at(3), PATH, true);
+    peer.handle_frame(at(4), &said(&mut end)).expect("legal");
+    peer.drain(at(5), PATH, false);
+    assert_eq!(credit_path(&peer), other());
+}
+
+/// A drained path is out of use when both ends have nothing under way there, and not before.
+#[test]
+fn what_is_under_way_on_a_drained_path_finishes() {
+    let (mut sender, mut receiver) = (send_end(EndConfig::default(), 2), receive_end(2));
+    post(&mut sender);
+    let word = |end: &mut SendEnd| match end.poll_action(at(1)) {
+        Some(Action::Send(frame)) => Some(frame),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    // Told at the receiver's end, by whom nothing is under way.
+    receiver.drain(at(1), PATH, true);
+    assert!(receiver.is_leaving());
+    let Some(Action::Send(drain)) = receiver.poll_action(at(1)) else {
+        panic!("no word");
+    };
+    sender.handle_frame(at(1), &drain).expect("legal");
+    assert_eq!(word(&mut sender), None, "a message is under way");
+    assert!(sender.is_leaving() && !receiver.is_out(PATH));
+    sender.half_mut().handle_goodbye(1).expect("delivered");
+    let answer = word(&mut sender).expect("the answer");
+    assert!(!sender.is_leaving());
+    receiver.handle_frame(at(2), &answer).expect("legal");
+    assert!(receiver.is_out(PATH) && !receiver.is_leaving());
+    // A late answer says nothing about a later drain.
+    receiver.drain(at(3), PATH, false);
+    assert!(!receiver.is_out(PATH) && !receiver.is_leaving());
+    receiver.drain(at(3), PATH, true);
+    receiver.handle_frame(at(4), &answer).expect("legal");
+    assert!(!receiver.is_out(PATH));
 }
 
 /// PROTOCOL R15: credits that the sender may have missed come again, on a path that is left: when

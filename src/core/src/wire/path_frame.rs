@@ -27,8 +27,10 @@ const READY: u8 = 36;
 const KNOCK: u8 = 37;
 const RESEND: u8 = 38;
 const GOODBYE: u8 = 39;
+const DRAIN: u8 = 40;
+const DRAINED: u8 = 41;
 /// Kinds of these frames on the wire.
-pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=GOODBYE;
+pub(super) const PATH_FRAME_KINDS: RangeInclusive<u8> = FENCE..=DRAINED;
 
 /// One end of a generation, for the other end to connect to. The core only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,20 @@ pub enum PathFrame {
         /// Messages delivered (from the receiver) or submitted (from the sender).
         count: u64,
     },
+    /// This end has been told to keep off the path, or that it may use it again.
+    Drain {
+        /// The path.
+        path: PathId,
+        /// Counts these words about the path; the path is drained while it is odd.
+        serial: u32,
+    },
+    /// The answer to [`PathFrame::Drain`]: this end has nothing under way there any more.
+    Drained {
+        /// The path.
+        path: PathId,
+        /// Which of the words it answers.
+        serial: u32,
+    },
 }
 
 /// Appends to a buffer that is large enough by construction.
@@ -153,6 +169,8 @@ impl PathFrame {
             Self::Knock { .. } => KNOCK,
             Self::Resend => RESEND,
             Self::Goodbye { .. } => GOODBYE,
+            Self::Drain { .. } => DRAIN,
+            Self::Drained { .. } => DRAINED,
         }
     }
 
@@ -189,6 +207,10 @@ impl PathFrame {
             Self::Knock { path } => writer.put(&[path.index() as u8]),
             Self::Resend => {}
             Self::Goodbye { count } => writer.put(&count.to_le_bytes()),
+            Self::Drain { path, serial } | Self::Drained { path, serial } => {
+                writer.put(&[path.index() as u8]);
+                writer.put(&serial.to_le_bytes());
+            }
         }
         writer.len
     }
@@ -235,6 +257,14 @@ impl PathFrame {
             GOODBYE => Self::Goodbye {
                 count: reader.u64()?,
             },
+            DRAIN | DRAINED => {
+                let path = PathId::new(reader.u8()?)?;
+                let serial = reader.u32()?;
+                match kind {
+                    DRAIN => Self::Drain { path, serial },
+                    _ => Self::Drained { path, serial },
+                }
+            }
             _ => return None,
         };
         reader.is_at_end().then_some(frame)
@@ -297,7 +327,7 @@ mod tests {
         let path = (0u8..16).prop_map(|index| PathId::new(index).expect("in range"));
         let bits = prop::collection::vec(any::<u64>(), 0..=WINDOW);
         let words = (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>());
-        (0u8..8, path, words, bits).prop_map(|(kind, path, words, bits)| {
+        (0u8..10, path, words, bits).prop_map(|(kind, path, words, bits)| {
             let (generation, count, flag, other) = words;
             let generation = Generation(generation);
             let endpoint = Endpoint {
@@ -341,7 +371,15 @@ mod tests {
                 },
                 5 => PathFrame::Knock { path },
                 6 => PathFrame::Resend,
-                _ => PathFrame::Goodbye { count },
+                7 => PathFrame::Goodbye { count },
+                8 => PathFrame::Drain {
+                    path,
+                    serial: generation.0,
+                },
+                _ => PathFrame::Drained {
+                    path,
+                    serial: generation.0,
+                },
             }
         })
     }
@@ -360,7 +398,7 @@ mod tests {
         /// PROTOCOL R18: whatever comes is a frame or is not, and never more than its bytes.
         #[test]
         fn nonsense_never_panics(
-            kind in 30u8..42,
+            kind in 30u8..44,
             body in prop::collection::vec(any::<u8>(), 0..90),
         ) {
             if let Some(frame) = PathFrame::decode(kind, &body) {

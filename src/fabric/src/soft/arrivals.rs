@@ -24,6 +24,8 @@ pub(super) struct Arrivals {
     expected: u64,
     /// Writes before this one have landed, all of them.
     landed: u64,
+    /// Bytes of those.
+    bytes: u64,
     /// The writes from `landed` on whose headers are here.
     open: VecDeque<Open>,
     /// The write whose payload is being received on the main socket.
@@ -44,6 +46,7 @@ impl Arrivals {
         Self {
             expected: 0,
             landed: 0,
+            bytes: 0,
             open: VecDeque::with_capacity(LANE_WINDOW as usize),
             current: None,
             ready: VecDeque::with_capacity(receive_depth as usize),
@@ -57,6 +60,11 @@ impl Arrivals {
     /// Writes that have landed: the acknowledgement that goes out.
     pub(super) fn landed(&self) -> u64 {
         self.landed
+    }
+
+    /// Bytes of writes that have landed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Number of the write that is being received.
@@ -111,6 +119,7 @@ impl Arrivals {
     fn complete(&mut self, write: Open, shared: &Shared) {
         shared.close_write(self.landed as u32);
         self.landed += 1;
+        self.bytes += u64::from(write.length);
         self.ack_due |= write.ack_request;
         if let Some(immediate) = write.immediate {
             self.posted -= 1;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::Socket;
 
+use super::fault::Faults;
 use super::lanes;
-use super::limiter::Limiter;
+use super::limiter::{Appetite, Limiter};
 use super::memory::Table;
 use super::port;
 use super::queue_pair::SoftQueuePair;
@@ -19,9 +20,10 @@ use super::service::Service;
 use super::shared::Shared;
 use super::sys;
 use super::wire::MESSAGE_BYTES_MAX;
+use crate::meters::{Meter, Meters};
 use crate::{
-    Access, Device, DeviceError, DeviceEvent, NicInfo, PortState, QueuePair, QueuePairConfig,
-    Registration, WriteSource,
+    Access, BytesMoved, Device, DeviceError, DeviceEvent, Fault, NicInfo, PortState, QueuePair,
+    QueuePairConfig, Registration, WriteSource,
 };
 
 /// Silence of a peer after which work fails: what RC timers of 20 and 7 amount to
@@ -86,7 +88,9 @@ pub(super) struct Inner {
     mtu: u32,
     lanes: u16,
     memory: Table,
-    limiter: Option<Limiter>,
+    limiter: Limiter,
+    faults: Faults,
+    meters: Arc<Meters>,
     queue_pairs: Mutex<HashMap<u32, Arc<Shared>>>,
     next_number: AtomicU32,
     active: AtomicBool,
@@ -100,8 +104,22 @@ impl Inner {
         &self.memory
     }
 
+    /// The rate limit, while there is one.
     pub(super) fn limiter(&self) -> Option<&Limiter> {
-        self.limiter.as_ref()
+        self.limiter.is_on().then_some(&self.limiter)
+    }
+
+    /// A sender waits for the limit no more.
+    pub(super) fn satisfy(&self, appetite: &mut Appetite) {
+        self.limiter.satisfy(appetite);
+    }
+
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub(super) fn add_meter(&self) -> Meter {
+        self.meters.add()
     }
 
     pub(super) fn name(&self) -> &str {
@@ -144,9 +162,11 @@ impl Inner {
 
     /// Looks at the true state of link and address; a change becomes an event.
     pub(super) fn refresh_port(&self) {
-        let active = port::is_active(self.config.address, self.config.interface.as_deref());
+        // Under the lock, so that who looked first does not speak last.
+        let mut events = self.events.lock();
+        let active = !self.faults.link_is_lost()
+            && port::is_active(self.config.address, self.config.interface.as_deref());
         if self.active.swap(active, Ordering::AcqRel) != active {
-            let mut events = self.events.lock();
             if events.len() == EVENTS_MAX {
                 events.pop_front();
             }
@@ -203,7 +223,9 @@ impl SoftDevice {
         let active = port::is_active(config.address, interface.as_deref());
         let inner = Arc::new(Inner {
             info: nic_info(&config),
-            limiter: config.rate_limit_bytes_per_s.map(Limiter::new),
+            limiter: Limiter::new(config.rate_limit_bytes_per_s),
+            faults: Faults::default(),
+            meters: Arc::default(),
             config: SoftConfig {
                 interface,
                 ..config
@@ -308,6 +330,12 @@ impl Device for SoftDevice {
         config: QueuePairConfig,
     ) -> Result<Box<dyn QueuePair>, DeviceError> {
         let name = &self.inner.config.name;
+        if self.inner.faults.link_is_lost() {
+            return Err(DeviceError(format!(
+                "{name}: its link was taken away by `r2ccl chaos`; `r2ccl chaos {name} restore` \
+                 gives it back"
+            )));
+        }
         let secret = getrandom::u64()
             .map_err(|error| DeviceError(format!("{name}: no random numbers: {error}")))?;
         let mut queue_pairs = self.inner.queue_pairs.lock();
@@ -337,5 +365,20 @@ impl Device for SoftDevice {
 
     fn poll_event(&self) -> Option<DeviceEvent> {
         self.inner.events.lock().pop_front()
+    }
+
+    fn bytes_moved(&self) -> BytesMoved {
+        self.inner.meters.read()
+    }
+
+    fn inject(&self, fault: Fault) -> Result<(), DeviceError> {
+        let rate = match fault {
+            Fault::Slow { bytes_per_second } => Some(bytes_per_second),
+            _ => self.inner.config.rate_limit_bytes_per_s,
+        };
+        self.inner.limiter.set(rate);
+        self.inner.faults.set(fault);
+        self.inner.refresh_port();
+        Ok(())
     }
 }

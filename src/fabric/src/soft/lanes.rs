@@ -177,7 +177,7 @@ enum Turn {
     Idle,
     /// Wants another turn.
     More,
-    /// Waits for the rate limit.
+    /// Waits for the rate limit, or for the end of a fault.
     Throttled,
 }
 
@@ -261,9 +261,7 @@ impl Lane {
             let mut state = self.state.lock();
             state.socket = None;
             state.outgoing = None;
-            if let Some(limiter) = self.shared.device.limiter() {
-                limiter.satisfy(&mut state.appetite);
-            }
+            self.shared.device.satisfy(&mut state.appetite);
         }
         self.worker.lanes.lock().remove(&self.token);
     }
@@ -280,8 +278,17 @@ impl Lane {
         if self.shared.is_stopped() {
             return Turn::Idle;
         }
-        let received = state.receive(&self.shared);
-        let sent = state.send(&self.shared);
+        let faults = self.shared.device.faults();
+        let received = if faults.cuts_receiving() {
+            Turn::Throttled
+        } else {
+            state.receive(&self.shared)
+        };
+        let sent = if faults.cuts_sending() {
+            Turn::Throttled
+        } else {
+            state.send(&self.shared)
+        };
         match (received, sent) {
             (Turn::More, _) | (_, Turn::More) => Turn::More,
             (Turn::Throttled, _) | (_, Turn::Throttled) => Turn::Throttled,

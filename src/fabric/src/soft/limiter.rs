@@ -16,11 +16,13 @@ const GRAIN: Duration = Duration::from_micros(200);
 const GRAIN_BYTES_MIN: u64 = 4 * 1024;
 const GRAIN_BYTES_MAX: u64 = BURST_BYTES;
 
+/// The clock starts so far in the past that the first burst is there at once, at any rate.
+const LEAD_NS: u64 = BURST_BYTES * 1_000_000_000;
+
 /// Token bucket: `paid_ns` is the time up to which the bytes sent so far have used the device.
 pub(super) struct Limiter {
-    bytes_per_second: u64,
-    burst_ns: u64,
-    grain_bytes: u64,
+    /// 0: no limit.
+    bytes_per_second: AtomicU64,
     start: Instant,
     paid_ns: AtomicU64,
     /// Senders whose bytes wait: with any, the device is not idle although it does not send.
@@ -34,21 +36,25 @@ pub(super) struct Appetite {
 }
 
 impl Limiter {
-    pub(super) fn new(bytes_per_second: u64) -> Self {
-        let bytes_per_second = bytes_per_second.max(1);
-        let smallest = BURST_BYTES.saturating_mul(1_000_000_000) / bytes_per_second;
-        let burst_ns = smallest.max(BURST.as_nanos() as u64);
-        let grain = u128::from(bytes_per_second) * GRAIN.as_nanos() / 1_000_000_000;
-        let grain = u64::try_from(grain).unwrap_or(GRAIN_BYTES_MAX);
-        Self {
-            bytes_per_second,
-            burst_ns,
-            grain_bytes: grain.clamp(GRAIN_BYTES_MIN, GRAIN_BYTES_MAX),
-            // Starts in the past, so that the first burst is there at once.
+    pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
+        let limiter = Self {
+            bytes_per_second: AtomicU64::new(0),
             start: Instant::now(),
             paid_ns: AtomicU64::new(0),
             hungry: AtomicU32::new(0),
-        }
+        };
+        limiter.set(bytes_per_second);
+        limiter
+    }
+
+    /// Limits to so many bytes a second from now on; `None`: not at all.
+    pub(super) fn set(&self, bytes_per_second: Option<u64>) {
+        let rate = bytes_per_second.map_or(0, |rate| rate.max(1));
+        self.bytes_per_second.store(rate, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.bytes_per_second.load(Ordering::Relaxed) > 0
     }
 
     /// How many of `wanted` bytes may go out now: not few of many.
@@ -64,8 +70,11 @@ impl Limiter {
     /// Gives back what was taken and not sent.
     pub(super) fn give_back(&self, bytes: usize) {
         if bytes > 0 {
-            self.paid_ns
-                .fetch_sub(self.cost_ns(bytes as u64), Ordering::Relaxed);
+            // It may have been taken at another rate.
+            let cost_ns = cost_ns(bytes as u64, self.rate());
+            let given = |paid: u64| Some(paid.saturating_sub(cost_ns));
+            let order = Ordering::Relaxed;
+            let _ = self.paid_ns.fetch_update(order, order, given);
         }
     }
 
@@ -78,31 +87,32 @@ impl Limiter {
     }
 
     fn now_ns(&self) -> u64 {
-        self.burst_ns
-            .saturating_add(self.start.elapsed().as_nanos() as u64)
+        LEAD_NS.saturating_add(self.start.elapsed().as_nanos() as u64)
     }
 
-    fn cost_ns(&self, bytes: u64) -> u64 {
-        (u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second)) as u64
+    fn rate(&self) -> u64 {
+        self.bytes_per_second.load(Ordering::Relaxed).max(1)
     }
 
     fn take_at(&self, now_ns: u64, wanted: usize) -> usize {
-        let least = usize::try_from(self.grain_bytes).unwrap_or(usize::MAX);
+        let rate = self.rate();
+        let least = usize::try_from(grain_bytes(rate)).unwrap_or(usize::MAX);
+        let burst_ns = cost_ns(BURST_BYTES, rate).max(BURST.as_nanos() as u64);
         let mut paid = self.paid_ns.load(Ordering::Relaxed);
         loop {
             let reach_ns = if self.hungry.load(Ordering::Relaxed) > 0 {
-                self.burst_ns.max(CATCH_UP.as_nanos() as u64)
+                burst_ns.max(CATCH_UP.as_nanos() as u64)
             } else {
-                self.burst_ns
+                burst_ns
             };
             let from = paid.max(now_ns.saturating_sub(reach_ns));
             let room_ns = now_ns.saturating_sub(from);
-            let room = u128::from(room_ns) * u128::from(self.bytes_per_second) / 1_000_000_000;
+            let room = u128::from(room_ns) * u128::from(rate) / 1_000_000_000;
             let granted = usize::try_from(room).unwrap_or(usize::MAX).min(wanted);
             if granted < least.min(wanted) {
                 return 0;
             }
-            let next = from + self.cost_ns(granted as u64);
+            let next = from + cost_ns(granted as u64, rate);
             match self.paid_ns.compare_exchange_weak(
                 paid,
                 next,
@@ -116,6 +126,16 @@ impl Limiter {
     }
 }
 
+fn cost_ns(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64
+}
+
+fn grain_bytes(rate: u64) -> u64 {
+    let grain = u128::from(rate) * GRAIN.as_nanos() / 1_000_000_000;
+    let grain = u64::try_from(grain).unwrap_or(GRAIN_BYTES_MAX);
+    grain.clamp(GRAIN_BYTES_MIN, GRAIN_BYTES_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +145,7 @@ mod tests {
 
     #[test]
     fn grants_the_rate_and_no_more_than_a_burst_after_a_pause() {
-        let limiter = Limiter::new(1_000_000_000);
+        let limiter = Limiter::new(Some(1_000_000_000));
         let mut sent = 0;
         for step in 0..1000 {
             sent += limiter.take_at(10 * SECOND + step * MILLISECOND, usize::MAX);
@@ -139,7 +159,7 @@ mod tests {
 
     #[test]
     fn time_is_made_up_for_while_bytes_wait_and_portions_are_not_tiny() {
-        let limiter = Limiter::new(50_000_000);
+        let limiter = Limiter::new(Some(50_000_000));
         let (mut one, mut other) = (Appetite::default(), Appetite::default());
         let mut sent = limiter.take_at(SECOND, 1 << 20);
         assert_eq!(sent, 65_536);
@@ -165,5 +185,20 @@ mod tests {
         assert_eq!(limiter.take_at(9 * SECOND, 1 << 20), 65_536);
         // As little as is wanted is no tiny portion.
         assert_eq!(limiter.take_at(9 * SECOND + 1_000, 40), 40);
+    }
+
+    #[test]
+    fn the_rate_may_change_between_taking_and_giving_back() {
+        let limiter = Limiter::new(Some(1_000_000_000));
+        assert!(limiter.is_on());
+        assert_eq!(limiter.take_at(SECOND, 60_000), 60_000);
+        limiter.set(Some(1_000));
+        limiter.give_back(60_000);
+        assert_eq!(limiter.take_at(100 * SECOND, usize::MAX), 65_536);
+        assert_eq!(limiter.take_at(100 * SECOND, usize::MAX), 0);
+        limiter.set(Some(1_000_000_000));
+        assert_eq!(limiter.take_at(101 * SECOND, usize::MAX), 1_000_000);
+        limiter.set(None);
+        assert!(!limiter.is_on());
     }
 }

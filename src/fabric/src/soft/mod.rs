@@ -31,6 +31,7 @@
 
 mod arrivals;
 mod device;
+mod fault;
 mod greeting;
 mod inflow;
 mod lanes;

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use super::device::Inner;
 use super::lanes::Lane;
-use super::limiter::{Appetite, Limiter};
+use super::limiter::Appetite;
 use super::memory::{Cache, Region};
 use super::shared::{LaneWrite, Shared};
 use super::sys;
@@ -139,6 +140,8 @@ pub(super) struct Outflow {
     first: u64,
     /// Writes before this one are acknowledged.
     acknowledged: u64,
+    /// Bytes of those that have been taken from the queue.
+    bytes: u64,
     /// First write that the socket has not taken wholly.
     next: u64,
     /// First write that has not been given to the lanes, where it is one for them.
@@ -165,6 +168,7 @@ impl Outflow {
             depth: depth as usize,
             first: 0,
             acknowledged: 0,
+            bytes: 0,
             next: 0,
             lane_next: 0,
             partial: None,
@@ -190,6 +194,11 @@ impl Outflow {
 
     pub(super) fn acknowledged(&self) -> u64 {
         self.acknowledged
+    }
+
+    /// Bytes of writes that the peer has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether writes wait for their acknowledgement.
@@ -267,6 +276,7 @@ impl Outflow {
                 *slot = completion(&entry.work, Status::Success);
                 count += 1;
             }
+            self.bytes += u64::from(entry.work.source.len());
             self.queue.pop_front();
             self.first += 1;
         }
@@ -342,10 +352,8 @@ impl Outflow {
     }
 
     /// Nothing more will be sent.
-    pub(super) fn stop(&mut self, limiter: Option<&Limiter>) {
-        if let Some(limiter) = limiter {
-            limiter.satisfy(&mut self.appetite);
-        }
+    pub(super) fn stop(&mut self, device: &Inner) {
+        device.satisfy(&mut self.appetite);
     }
 
     /// Bytes that the next call could hand over.

@@ -16,6 +16,7 @@ use super::service::Service;
 use super::shared::{Arrival, LaneFault, Shared};
 use super::sys;
 use super::wire::{Hello, Kind, MESSAGE_BYTES_MAX, PeerAddress, Refusal, widen};
+use crate::meters::{BytesMoved, Meter};
 use crate::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, QueuePairConfig,
     SendWork, Status, WriteSource,
@@ -61,6 +62,7 @@ pub(super) struct SoftQueuePair {
     main: Option<Main>,
     outflow: Outflow,
     arrivals: Arrivals,
+    meter: Meter,
     receive_depth: u32,
     flushed_receives: u32,
     quiet_calls: u32,
@@ -81,6 +83,7 @@ impl SoftQueuePair {
     ) -> Self {
         let receive_depth = config.receive_depth.max(1);
         Self {
+            meter: shared.device.add_meter(),
             shared,
             service,
             state: State::Live,
@@ -183,7 +186,7 @@ impl SoftQueuePair {
             lane.close();
         }
         self.main = None;
-        self.outflow.stop(self.shared.device.limiter());
+        self.outflow.stop(&self.shared.device);
         self.connect_deadline = None;
     }
 
@@ -208,7 +211,7 @@ impl SoftQueuePair {
 
     /// Tells the peer that its write is refused, and fails.
     fn refuse(&mut self, sequence: u64, refusal: Refusal) {
-        if let Some(main) = &self.main {
+        if let Some(main) = self.main.as_ref().filter(|_| self.may_send()) {
             let mut header = control(Kind::Refused, false, sequence, self.arrivals.landed());
             header.immediate = match refusal {
                 Refusal::Access => 1,
@@ -239,6 +242,9 @@ impl SoftQueuePair {
         let Some(main) = &mut self.main else {
             return false;
         };
+        if self.shared.device.faults().cuts_receiving() {
+            return true;
+        }
         let mut sink = MainSink {
             arrivals: &mut self.arrivals,
             outflow: &mut self.outflow,
@@ -268,7 +274,9 @@ impl SoftQueuePair {
 
     /// Sends what waits, acknowledgement included.
     fn send(&mut self) {
-        let Some(main) = &self.main else { return };
+        let Some(main) = self.main.as_ref().filter(|_| self.may_send()) else {
+            return;
+        };
         let landed = self.arrivals.landed();
         let result = self.outflow.pump(
             main.socket.as_raw_fd(),
@@ -338,6 +346,10 @@ impl SoftQueuePair {
         }
     }
 
+    fn may_send(&self) -> bool {
+        !self.shared.device.faults().cuts_sending()
+    }
+
     fn is_waiting(&self) -> bool {
         self.main.is_some() && self.outflow.has_unacknowledged()
     }
@@ -350,7 +362,8 @@ impl SoftQueuePair {
         match self.waiting_since {
             Some((sequence, since)) if sequence == oldest => {
                 if now.duration_since(since) >= limit
-                    && self.any_socket(|socket| sys::is_silent(socket, limit))
+                    && (self.shared.device.faults().is_cut()
+                        || self.any_socket(|socket| sys::is_silent(socket, limit)))
                 {
                     self.lose();
                 }
@@ -394,17 +407,37 @@ impl SoftQueuePair {
     }
 
     fn report(&mut self, completions: &mut [Completion]) -> usize {
-        let mut count = self.arrivals.report(completions);
-        let State::Error(guilty) = self.state else {
-            count += self.outflow.report(&mut completions[count..]);
-            if let Some(entry) = completions.get_mut(count) {
-                if let Some(answer) = self.nic_answer() {
-                    *entry = answer;
-                    count += 1;
-                }
-            }
-            return count;
+        let count = self.arrivals.report(completions);
+        let count = match self.state {
+            State::Error(guilty) => self.report_error(guilty, count, completions),
+            _ => self.report_live(count, completions),
         };
+        self.meter.show(BytesMoved {
+            sent: self.outflow.bytes(),
+            received: self.arrivals.bytes(),
+        });
+        count
+    }
+
+    /// Reports acknowledged work and answers into `completions` behind the first `count`.
+    fn report_live(&mut self, mut count: usize, completions: &mut [Completion]) -> usize {
+        count += self.outflow.report(&mut completions[count..]);
+        if let Some(entry) = completions.get_mut(count) {
+            if let Some(answer) = self.nic_answer() {
+                *entry = answer;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Flushes into `completions` behind the first `count`.
+    fn report_error(
+        &mut self,
+        guilty: Option<(u64, Status)>,
+        mut count: usize,
+        completions: &mut [Completion],
+    ) -> usize {
         count += self.outflow.flush(guilty, &mut completions[count..]);
         while self.flushed_receives > 0 && count < completions.len() {
             completions[count] = Completion {
@@ -495,7 +528,8 @@ impl QueuePair for SoftQueuePair {
     }
 
     fn probe_nics(&mut self, id: u64) {
-        let peer = self.peer.filter(|_| self.state == State::Live);
+        let may_pass = self.state == State::Live && !self.shared.device.faults().is_cut();
+        let peer = self.peer.filter(|_| may_pass);
         self.nic_probe =
             peer.and_then(|peer| NicProbe::start(&self.shared.device, peer.socket, id));
     }
@@ -510,7 +544,8 @@ impl QueuePair for SoftQueuePair {
     }
 
     fn set_error(&mut self) {
-        if let Some(main) = self.main.as_ref().filter(|_| self.arrivals.ack_due) {
+        let is_owing = self.arrivals.ack_due && self.may_send();
+        if let Some(main) = self.main.as_ref().filter(|_| is_owing) {
             let header = control(Kind::Control, false, 0, self.arrivals.landed());
             self.outflow.send_last(main.socket.as_raw_fd(), &header);
         }

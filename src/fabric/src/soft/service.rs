@@ -33,6 +33,8 @@ const HELLO_GRACE: Duration = Duration::from_millis(500);
 const CROWD_PAUSE: Duration = Duration::from_millis(2);
 /// Pause of a listener when the process is out of descriptors.
 const LISTEN_PAUSE: Duration = Duration::from_millis(100);
+/// Pause of a listener that nothing reaches, as somebody wants it.
+const FAULT_PAUSE: Duration = Duration::from_millis(20);
 const WAKE_TOKEN: u64 = 0;
 const LINK_TOKEN: u64 = 1;
 const FIRST_TOKEN: u64 = 2;
@@ -175,6 +177,10 @@ impl Service {
         to: SocketAddr,
         hello: Hello,
     ) -> io::Result<()> {
+        if shared.device.faults().is_cut() {
+            // The words of the dial go nowhere; the queue pair's own deadline counts.
+            return Ok(());
+        }
         let socket = shared.device.open_socket()?;
         if port::interface_of(to.ip()).is_some() {
             sys::set_local(&socket);
@@ -313,6 +319,10 @@ impl Service {
     }
 
     fn accept(&self, token: u64, device: &Arc<Inner>) {
+        if device.faults().is_cut() {
+            self.pause(token, device, FAULT_PAUSE);
+            return;
+        }
         while self.make_room(token, device) {
             match device.listener().accept() {
                 Ok((socket, _)) => {

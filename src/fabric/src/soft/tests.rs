@@ -14,6 +14,7 @@ use crate::{
     Traffic, WriteSource,
 };
 
+mod fault;
 mod rate;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -15,9 +15,10 @@ use super::endpoint::Endpoint;
 use super::events;
 use super::gid::{Entry, Gid};
 use super::queue_pair::VerbsQueuePair;
+use crate::meters::Meters;
 use crate::{
-    Access, Device, DeviceError, DeviceEvent, NicInfo, PortState, QueuePair, QueuePairConfig,
-    Registration,
+    Access, BytesMoved, Device, DeviceError, DeviceEvent, NicInfo, PortState, QueuePair,
+    QueuePairConfig, Registration,
 };
 
 /// A port with what all its queue pairs share.
@@ -156,6 +157,7 @@ fn rights(access: Access, relaxed_ordering: bool) -> u32 {
 pub struct VerbsDevice {
     port: Arc<Port>,
     registrations: Mutex<HashMap<u32, Mr>>,
+    meters: Arc<Meters>,
 }
 
 /// A registration.
@@ -169,6 +171,7 @@ impl VerbsDevice {
         Arc::new(Self {
             port: Arc::new(port),
             registrations: Mutex::default(),
+            meters: Arc::default(),
         })
     }
 
@@ -229,7 +232,11 @@ impl Device for VerbsDevice {
         config: QueuePairConfig,
     ) -> Result<Box<dyn QueuePair>, DeviceError> {
         let endpoint = Arc::new(Endpoint::new(&self.port, config)?);
-        Ok(Box::new(VerbsQueuePair::new(endpoint, config)?))
+        Ok(Box::new(VerbsQueuePair::new(
+            endpoint,
+            config,
+            self.meters.add(),
+        )?))
     }
 
     fn on_event(&self, wake: Box<dyn Fn() + Send + Sync>) {
@@ -241,6 +248,12 @@ impl Device for VerbsDevice {
 
     fn poll_event(&self) -> Option<DeviceEvent> {
         self.port.context.poll_event(self.port.number)
+    }
+
+    /// Work that was posted, and writes with immediate that have come: the device tells of no
+    /// others.
+    fn bytes_moved(&self) -> BytesMoved {
+        self.meters.read()
     }
 }
 

@@ -15,6 +15,7 @@ use super::connect;
 use super::endpoint::{Endpoint, Stage};
 use super::greeting::{self, Due, Greeting, KNOCKS_MAX};
 use super::status;
+use crate::meters::{BytesMoved, Meter};
 use crate::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, QueuePairConfig,
     SendWork, Status, WriteSource,
@@ -77,6 +78,8 @@ pub(super) struct VerbsQueuePair {
     is_told: Cell<bool>,
     greeting: Greeting,
     fence: Fence,
+    moved: BytesMoved,
+    meter: Meter,
 }
 
 /// How far the fence has come.
@@ -93,6 +96,7 @@ impl VerbsQueuePair {
     pub(super) fn new(
         endpoint: Arc<Endpoint>,
         config: QueuePairConfig,
+        meter: Meter,
     ) -> Result<Self, DeviceError> {
         let made = Self {
             config,
@@ -108,6 +112,8 @@ impl VerbsQueuePair {
             is_told: Cell::new(false),
             greeting: Greeting::default(),
             fence: Fence::default(),
+            moved: BytesMoved::default(),
+            meter,
             endpoint,
         };
         made.post_receive(RECEIVE_GREETING).map_err(|error| {
@@ -276,6 +282,9 @@ impl VerbsQueuePair {
         self.in_error |= status != Status::Success;
         if id & RECEIVE != 0 {
             self.receives = self.receives.saturating_sub(1);
+            if status == Status::Success {
+                self.moved.received += entry.len() as u64;
+            }
             return Some(Completion {
                 byte_len: entry.len() as u32,
                 immediate: entry.imm_data().map_or(0, u32::from_be),
@@ -424,12 +433,16 @@ impl QueuePair for VerbsQueuePair {
         }
         self.progress();
         let chain = &chain[..sound.min(self.room())];
-        if !self.greeting.has_come || !self.held.is_empty() {
+        let taken = if !self.greeting.has_come || !self.held.is_empty() {
             self.held.extend(chain);
-            return Ok(chain.len());
-        }
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.push(chain) })
+            chain.len()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.push(chain) }
+        };
+        let bytes = chain[..taken].iter().map(|work| work.source.len());
+        self.moved.sent += bytes.map(u64::from).sum::<u64>();
+        Ok(taken)
     }
 
     fn post_receives(&mut self, count: u32) -> Result<(), PostError> {
@@ -470,6 +483,7 @@ impl QueuePair for VerbsQueuePair {
         for (place, completion) in completions.iter_mut().zip(self.known.drain(..count)) {
             *place = completion;
         }
+        self.meter.show(self.moved);
         count
     }
 
