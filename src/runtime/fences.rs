@@ -1,5 +1,5 @@
-//! Queue pairs that helpers are stopping. A device whose firmware hangs may block the verb that does
-//! it for a minute, which neither NCCL's thread nor the steward can afford (PROTOCOL R26).
+//! Queue pairs that helpers are stopping. A device whose firmware hangs may block the verb that
+//! does it for a minute, which neither NCCL's thread nor the steward can afford (PROTOCOL R26).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

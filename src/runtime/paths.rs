@@ -96,8 +96,8 @@ impl<M: Send + 'static> Paths<M> {
         self.retired.push(Retired { path, since });
     }
 
-    /// Destroys what has been over for long enough and is needed no more, on a helper, since a device
-    /// may block. Returns whether more is left.
+    /// Destroys what has been over for long enough and is needed no more, on a helper, since a
+    /// device may block. Returns whether more is left.
     pub fn sweep(&mut self) -> bool {
         if self.retired.is_empty() {
             return false;

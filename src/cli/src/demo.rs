@@ -120,8 +120,8 @@ or busy, or the program was built without optimisation.
 
 const CLOSING: &str = "\
 What you have seen: one unmodified NCCL plugin interface, two processes, four NICs sharing the load,
-every byte checked. What you have not seen: a NIC that dies. Try it on a job of your own, started with
-R2CCL_CHAOS=1: `r2ccl chaos soft0 kill` while it runs, `r2ccl chaos soft0 restore` later, and
+every byte checked. What you have not seen: a NIC that dies. Try it on a job of your own, started
+with R2CCL_CHAOS=1: `r2ccl chaos soft0 kill` while it runs, `r2ccl chaos soft0 restore` later, and
 `r2ccl status --watch` beside it.
 
 Next:  r2ccl bench --help            measure this or any other NCCL net plugin
