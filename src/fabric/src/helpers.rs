@@ -19,6 +19,9 @@ const THREADS: usize = 4;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// At the most.
 const THREADS_MAX: usize = 64;
+/// Further ones only where so much memory is left: the C library ends the process when a thread
+/// finds none for its thread-local data.
+const SPARE_BYTES: usize = 8 << 20;
 /// They call a device and little else.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -38,7 +41,11 @@ pub fn submit(job: Job) -> Result<(), DeviceError> {
     let mut state = STATE.lock();
     let oldest = state.jobs.front().map(|(since, _)| since.elapsed());
     let is_stuck = oldest.is_some_and(|waited| waited >= PATIENCE);
-    let wanted = if is_stuck { state.threads + 1 } else { THREADS };
+    let wanted = if is_stuck && has_spare() {
+        state.threads + 1
+    } else {
+        THREADS
+    };
     while state.threads < wanted.min(THREADS_MAX) {
         let builder = std::thread::Builder::new().name("r2ccl-helper".into());
         match builder.stack_size(STACK_BYTES).spawn(work) {
@@ -57,6 +64,14 @@ pub fn submit(job: Job) -> Result<(), DeviceError> {
     drop(state);
     NEWS.notify_one();
     Ok(())
+}
+
+fn has_spare() -> bool {
+    let mut spare = Vec::<u8>::new();
+    let reserved = spare.try_reserve_exact(SPARE_BYTES);
+    // Seen by somebody, so that it is not left out.
+    std::hint::black_box(spare.as_ptr());
+    reserved.is_ok()
 }
 
 fn work() {
