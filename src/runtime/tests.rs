@@ -455,7 +455,8 @@ fn a_forked_child_finds_nothing_of_its_parent() {
             assert_eq!(status, nix::sys::wait::WaitStatus::Exited(child, 0));
         }
     }
-    assert!(SENDS.try_own(ends.send).is_ok(), "the parent goes on");
+    // The steward may be driving it at this moment.
+    assert!(SENDS.own(ends.send).is_some(), "the parent goes on");
 }
 
 /// Sends messages of `bytes` until `is_enough` says so, each with its own pattern.
