@@ -12,28 +12,24 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use parking_lot::{Mutex, RwLock};
 use r2ccl_core::limits::PATHS_MAX;
 use r2ccl_core::{PathId, RegionId};
-use r2ccl_fabric::{Access, Registration, SharedDevice};
+use r2ccl_fabric::{Access, Registration, SharedDevice, helpers};
 
 use super::error::{Error, Result};
 
 /// What making a connection may take: queue pair, rings and tables come to some 300 KiB.
 const SPARE_BYTES: usize = 2 << 20;
 
-/// Sees that the process can still get memory, at the beginning of calls that allocate. Rust ends
-/// the process when an ordinary allocation fails, so the limit is to be found by one that may. What
-/// other threads take meanwhile is a risk that stays.
+/// Sees that the process can still get memory, at the beginning of calls that allocate. What other
+/// threads take meanwhile is a risk that stays.
 pub fn check_spare() -> Result<()> {
-    let mut spare = Vec::<u8>::new();
-    let reserved = spare.try_reserve_exact(SPARE_BYTES);
-    // Seen by somebody, so that it is not left out.
-    std::hint::black_box(spare.as_ptr());
-    reserved.map_err(|_| {
-        Error::System(format!(
-            "less than {} MiB of memory are left to this process: raise its limit (`ulimit -v`, \
-             memory of the container) or run fewer processes",
-            SPARE_BYTES >> 20
-        ))
-    })
+    if helpers::has_spare(SPARE_BYTES) {
+        return Ok(());
+    }
+    Err(Error::System(format!(
+        "less than {} MiB of memory are left to this process: raise its limit (`ulimit -v`, \
+         memory of the container) or run fewer processes",
+        SPARE_BYTES >> 20
+    )))
 }
 
 /// All registrations of one device.

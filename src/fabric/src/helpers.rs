@@ -40,13 +40,8 @@ static NEWS: Condvar = Condvar::new();
 pub fn submit(job: Job) -> Result<(), DeviceError> {
     let mut state = STATE.lock();
     let oldest = state.jobs.front().map(|(since, _)| since.elapsed());
-    let is_stuck = oldest.is_some_and(|waited| waited >= PATIENCE);
-    let wanted = if is_stuck && has_spare() {
-        state.threads + 1
-    } else {
-        THREADS
-    };
-    while state.threads < wanted.min(THREADS_MAX) {
+    let wanted = wanted(state.threads, oldest.unwrap_or_default());
+    while state.threads < wanted {
         let builder = std::thread::Builder::new().name("r2ccl-helper".into());
         match builder.stack_size(STACK_BYTES).spawn(work) {
             Ok(_) => state.threads += 1,
@@ -66,9 +61,20 @@ pub fn submit(job: Job) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn has_spare() -> bool {
+/// How many threads there should be: one more than there are, once a job has waited for long.
+fn wanted(threads: usize, waited: Duration) -> usize {
+    if waited >= PATIENCE && has_spare(SPARE_BYTES) {
+        THREADS_MAX.min(threads + 1)
+    } else {
+        THREADS
+    }
+}
+
+/// Whether the process can get so many bytes of memory more. An ordinary allocation that fails ends
+/// it, so the limit is to be found by one that may.
+pub fn has_spare(bytes: usize) -> bool {
     let mut spare = Vec::<u8>::new();
-    let reserved = spare.try_reserve_exact(SPARE_BYTES);
+    let reserved = spare.try_reserve_exact(bytes);
     // Seen by somebody, so that it is not left out.
     std::hint::black_box(spare.as_ptr());
     reserved.is_ok()
@@ -134,7 +140,10 @@ mod tests {
         for _ in 0..200 {
             results.recv_timeout(LIMIT).expect("every job runs");
         }
-        assert!(STATE.lock().threads <= THREADS_MAX);
+        assert_eq!(wanted(0, Duration::ZERO), THREADS);
+        assert_eq!(wanted(THREADS, PATIENCE - Duration::from_nanos(1)), THREADS);
+        assert_eq!(wanted(THREADS, PATIENCE), THREADS + 1);
+        assert_eq!(wanted(THREADS_MAX, PATIENCE), THREADS_MAX);
     }
 
     /// PROTOCOL R26.
