@@ -98,11 +98,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, String> {
             }
         );
     }
-    Ok(if wrong == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(wrong == 0))
 }
 
 const INTRODUCTION: &str = "\

@@ -77,3 +77,12 @@ fn main() -> ExitCode {
         ExitCode::from(2)
     })
 }
+
+/// Exit code of a command that has run: 0 if its result is good.
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -48,11 +48,7 @@ pub fn run(args: &ConfigArgs) -> Result<ExitCode, String> {
         }
     }
     let usable = settings.complaints.is_empty();
-    Ok(if usable {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(usable))
 }
 
 fn as_json(row: &Description) -> serde_json::Value {

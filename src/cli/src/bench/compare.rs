@@ -88,11 +88,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, String> {
     };
     print(args, &a, &b, &verdicts);
     let good = verdicts.iter().all(|verdict| verdict.is_good(args.bar));
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(good))
 }
 
 fn measure(args: &BenchArgs, a: &Setup, b: &Setup) -> Result<Vec<Verdict>, Failure> {

@@ -47,21 +47,13 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, String> {
         let as_wished = args.kill.is_some() && kill_was_noticed(&failure);
         report.failed(failure);
         report.finish(args.json);
-        return Ok(if as_wished {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
+        return Ok(crate::exit_code(as_wished));
     }
     report.finish(args.json);
     if args.kill.is_some() {
         return Err("the run ended before the host was to be killed".into());
     }
-    Ok(if report.is_good() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(report.is_good()))
 }
 
 /// Whether every host but the killed one got an error from the plugin by itself.

@@ -108,10 +108,9 @@ pub fn chaos(args: &ChaosArgs) -> Result<ExitCode, String> {
     let target = Target::find(&args.nic)?;
     let order = args.fault.order();
     let deadline = Instant::now() + LIMIT;
-    let serial = target.tell(deadline, |command, serial| {
+    let answers = target.tell(deadline, |command, serial| {
         (command.order, command.order_serial) = (order, serial);
     })?;
-    let answers = target.wait(serial, deadline);
     let done = answers.count(Answer::Done);
     let is_good = answers.all_done() && done > 0;
     let name = target.name();
@@ -142,11 +141,7 @@ pub fn chaos(args: &ChaosArgs) -> Result<ExitCode, String> {
             );
         }
     }
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(is_good))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{LOOK, Target, processes};
+
 /// Options of `r2ccl drain` and `r2ccl undrain`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -31,10 +32,9 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
     let target = Target::find(&args.nic)?;
     let limit = Duration::from_secs(args.timeout);
     let deadline = Instant::now() + limit;
-    let serial = target.tell(deadline, |command, serial| {
+    let answers = target.tell(deadline, |command, serial| {
         (command.is_drained, command.drain_serial) = (is_drained, serial);
     })?;
-    let answers = target.wait(serial, deadline);
     let leaving = if is_drained {
         leaving(&target, deadline)
     } else {
@@ -65,11 +65,7 @@ pub fn drain(args: &DrainArgs, is_drained: bool) -> Result<ExitCode, String> {
             ),
         }
     }
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit_code(is_good))
 }
 
 /// Waits until the NIC is out of use; else how many paths over it are not.

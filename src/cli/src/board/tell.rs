@@ -62,8 +62,18 @@ impl Answers {
 }
 
 impl Target {
-    /// Tells all processes something about the NIC; returns its serial.
+    /// Tells all processes something about the NIC, and waits until they have seen to it.
     pub fn tell(
+        &self,
+        deadline: Instant,
+        change: impl Fn(&mut NicCommand, u64),
+    ) -> Result<Answers, String> {
+        let serial = self.post(deadline, change)?;
+        Ok(self.wait(serial, deadline))
+    }
+
+    /// Writes it on the board; returns its serial.
+    fn post(
         &self,
         deadline: Instant,
         change: impl Fn(&mut NicCommand, u64),
@@ -131,7 +141,7 @@ impl Target {
     }
 
     /// Waits until all processes have seen to what they were told.
-    pub fn wait(&self, serial: u64, deadline: Instant) -> Answers {
+    fn wait(&self, serial: u64, deadline: Instant) -> Answers {
         loop {
             let (answered, silent): (Vec<_>, Vec<_>) = self
                 .users()
