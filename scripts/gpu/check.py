@@ -146,6 +146,13 @@ def remark(name, result):
     return f"{len(result.get('launches', []))} launches"
 
 
+def bar_line(bar):
+    """What was measured, and whether it meets what it has to; judged by its bound if it has one."""
+    shown = f"at most {bar['upper']}" if "upper" in bar else bar["value"]
+    word = "met" if bar["met"] else "NOT met"
+    return f"* {bar['what']}: {shown} (bar {bar['bar']}): {word}"
+
+
 def summary(report):
     """Markdown: the machine, a row per part, the speed tables."""
     facts, plugin = report["machine"], report["plugin"]
@@ -165,7 +172,7 @@ def summary(report):
         lines.append("| " + " | ".join(row) + " |")
     for result in report["parts"].values():
         if "markdown" in result:
-            lines += ["", result["markdown"]]
+            lines += ["", result["markdown"], "", *map(bar_line, result["bars"])]
     for name, result in report["parts"].items():
         lines += [f"\n{name}: {text}" for text in result.get("problems", [])[:8]]
     return "\n".join(lines) + "\n"

@@ -86,7 +86,7 @@ def run(context, launches):
         "launches": [outcome.report() for outcome in outcomes],
         "ratios": table, "microseconds": times, "bars": _bars(table),
     }
-    result["markdown"] = markdown(table, times, result["bars"])
+    result["markdown"] = markdown(table, times)
     return result
 
 
@@ -101,7 +101,7 @@ def _bars(table):
     return bars
 
 
-def markdown(table, times, bars):
+def markdown(table, times):
     """The table for a report."""
     lines = ["8-byte all-reduce, medians over the launches; ratios with 95 % intervals:", "",
              "| how | plugin | socket | " + " | ".join(PAIRS) + " |", "|---" * 6 + "|"]
@@ -112,8 +112,4 @@ def markdown(table, times, bars):
             ratios = table[kind][name]
             cells.append("{:.3f} [{:.3f}, {:.3f}]".format(*interval(ratios)) if ratios else "")
         lines.append(f"| {words} | " + " | ".join(cells) + " |")
-    lines.append("")
-    for bar in bars:
-        word = "met" if bar["met"] else "NOT met"
-        lines.append(f"* {bar['what']}: at most {bar['upper']} (bar {bar['bar']}): {word}")
     return "\n".join(lines)

@@ -85,7 +85,7 @@ def _result(outcomes):
         "gib_per_s": {name: {str(s): r for s, r in rows.items()} for name, rows in table.items()},
         "bars": _bars(table),
     }
-    result["markdown"] = markdown(table, result["bars"])
+    result["markdown"] = markdown(table)
     return result
 
 
@@ -102,7 +102,7 @@ def _bars(table):
     ]
 
 
-def markdown(table, bars):
+def markdown(table):
     """The tables for a report."""
     sizes = sorted({size for rows in table.values() for size in rows})
     lines = ["All-reduce fp32, algorithm bandwidth in GiB/s, median of the launches' medians:", ""]
@@ -111,8 +111,4 @@ def markdown(table, bars):
     for name, rows in table.items():
         cells = [f"{statistics.median(rows[s]):.2f}" if s in rows else "" for s in sizes]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines.append("")
-    for bar in bars:
-        word = "met" if bar["met"] else "NOT met"
-        lines.append(f"* {bar['what']}: {bar['value']} (bar {bar['bar']}): {word}")
     return "\n".join(lines)
