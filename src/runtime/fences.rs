@@ -34,8 +34,8 @@ struct Back {
 }
 
 impl Fences {
-    /// Has a helper stop a queue pair; true: it will come back. Without a helper it is dropped, which
-    /// stops it here and now.
+    /// Has a helper stop a queue pair; true: it will come back. Without a helper it is dropped,
+    /// which stops it here and now.
     pub fn begin(
         &mut self,
         shared: &Arc<Shared>,
