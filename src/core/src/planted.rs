@@ -256,6 +256,16 @@ bugs! {
     FencesAreAwaited = "fences-are-awaited",
     /// PROTOCOL R62: nobody watches a send whose group lacks credits.
     GroupIsUnwatched = "group-is-unwatched",
+    /// PROTOCOL R63: a drained path carries what it carried before.
+    DrainedCarries = "drained-carries",
+    /// PROTOCOL R63: where all paths are drained, none carries anything new.
+    LastDrainedStops = "last-drained-stops",
+    /// PROTOCOL R63: the other end is told once.
+    DrainsAreSaidOnce = "drains-are-said-once",
+    /// PROTOCOL R63: a word that comes late counts as the last one.
+    OldDrainCounts = "old-drain-counts",
+    /// PROTOCOL R63: the answer does not wait for what is under way.
+    DrainedAtOnce = "drained-at-once",
 }
 
 /// The bug that is planted: its number + 1, or 0.

@@ -6,6 +6,7 @@ use r2ccl_core::limits::{CREDIT_RING_BYTES, EAGER_SLOTS};
 use r2ccl_core::{EndConfig, Generation, PathId, Seq};
 
 use crate::check::Postings;
+use crate::drain::Drains;
 use crate::eager::Copying;
 use crate::endings::Leave;
 use crate::fabric::NicId;
@@ -212,6 +213,8 @@ pub struct Connection {
     pub counted: Option<usize>,
     /// The receiver posts no receives on its queue pairs.
     pub is_starved: bool,
+    /// Paths that its ends were told to keep off.
+    pub drains: Drains,
 }
 
 impl Connection {
@@ -239,7 +242,7 @@ impl Connection {
 
     /// All messages are through, and all paths are in service at both ends.
     pub fn is_finished(&self) -> bool {
-        let is_at_rest = self.is_through() && self.is_back();
+        let is_at_rest = self.is_through() && self.is_back() && self.obeys_drains();
         let is_done = self.is_excused || is_at_rest;
         is_done && !self.must_fail() && !self.must_finish()
     }

@@ -291,6 +291,7 @@ impl World {
         if let Err((class, text)) = connection.postings.post(&self.nics, now, place, held.qp) {
             self.fail(class, format!("{end:?}: {text}"));
         }
+        self.check_kept_off(end, write.path, Some(write.seq));
         let body = Body::Segment {
             local: memory::address(write.local_region.0 as usize, write.local_offset),
             remote: write.remote_address,
@@ -311,6 +312,7 @@ impl World {
             let text = format!("{end:?} posts on a generation that is gone: {write:?}");
             return self.fail(Class::Safety, text);
         };
+        self.check_kept_off(end, write.path, None);
         let (bytes, count) = write.payload();
         let (offset, bytes, count) = match write.body {
             ReceiverBody::Credits { slot, first, .. } => {

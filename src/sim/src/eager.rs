@@ -181,14 +181,12 @@ impl World {
             signaled: write.signaled,
             body,
         };
-        self.post_work(
-            EndId {
-                connection: index,
-                side: Side::Sender,
-            },
-            held,
-            work,
-        );
+        let end = EndId {
+            connection: index,
+            side: Side::Sender,
+        };
+        self.check_kept_off(end, write.path, None);
+        self.post_work(end, held, work);
     }
 
     /// A part of a message lands in a slot.

@@ -67,10 +67,12 @@ pub enum Kind {
     Exit,
     /// A receiver closes: it says how many messages it has.
     Goodbye,
+    /// An end is told to keep off a path. No fault: [`drains`] draws it.
+    Drain,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 30] = [
+pub const KINDS: [Kind; 31] = [
     Kind::LinkDown,
     Kind::OneWay,
     Kind::PairBlackHole,
@@ -101,9 +103,13 @@ pub const KINDS: [Kind; 30] = [
     Kind::Connect,
     Kind::Exit,
     Kind::Goodbye,
+    Kind::Drain,
 ];
 
 const _: () = assert!(KINDS[KINDS.len() - 1] as usize == KINDS.len() - 1);
+
+/// Those of the swarm.
+const SWARM: &[Kind] = KINDS.split_at(Kind::Drain as usize).0;
 
 impl Kind {
     /// Whether connections of the process may end in an error because of it.
@@ -171,7 +177,7 @@ const AHEAD_MAX: Nanos = 200 * MICROSECOND;
 /// Three to ten faults of a few kinds, for `connections` of `messages` each.
 pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
     let kinds = random.between(2, 6);
-    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(&KINDS)).collect();
+    let mut swarm: Vec<Kind> = (0..kinds).map(|_| random.pick(SWARM)).collect();
     if random.percent(14) {
         swarm.truncate(random.index(2));
         swarm.push(Kind::LateWrites);
@@ -206,6 +212,33 @@ pub fn draw(connections: usize, random: &mut Random) -> Vec<Fault> {
             }
         })
         .collect()
+}
+
+/// Orders to keep off a path, in some worlds, for `connections`. Some find that the other end
+/// cannot be told.
+pub fn drains(connections: usize, random: &mut Random) -> Vec<Fault> {
+    let mut drawn = Vec::new();
+    if !random.percent(15) {
+        return drawn;
+    }
+    for _ in 0..random.between(1, 6) {
+        let order = Fault {
+            kind: Kind::Drain,
+            when: when(Kind::Drain, connections, random),
+            lasts: lasts(random),
+            victim: (random.below(1 << 32), random.below(1 << 32)),
+        };
+        if random.percent(25) {
+            drawn.push(Fault {
+                kind: Kind::ControlDown,
+                lasts: lasts(random),
+                victim: (order.victim.0 >> 8, 0),
+                ..order
+            });
+        }
+        drawn.push(order);
+    }
+    drawn
 }
 
 /// The number of a victim, changed so that it chooses connection `of`.

@@ -20,6 +20,9 @@ impl World {
         if let PathFrame::Answer(answer) = &mut frame {
             self.spoil(answer);
         }
+        if let PathFrame::Drained { path, serial } = frame {
+            self.check_left(end, path, serial);
+        }
         self.counts.frames += 1;
         self.counts.knocks += u64::from(matches!(frame, PathFrame::Knock { .. }));
         let other = EndId {

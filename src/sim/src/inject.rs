@@ -219,6 +219,7 @@ impl World {
             Kind::Killed | Kind::Abort | Kind::Exit | Kind::Goodbye => self.end(index),
             Kind::Speed => self.change_speed(nic, two, on),
             Kind::Connect => self.connect_late(),
+            Kind::Drain => self.drain(one, on),
             Kind::AllPathsDown => {
                 let host = self.fabric.nics[nic].host;
                 self.each_nic(|world, id| world.fabric.nics[id].host == host, !on);

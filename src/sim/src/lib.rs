@@ -17,7 +17,7 @@
 //! | small messages ahead of their credit | `eager.rs`, `slot.rs` |
 //! | its frames and ports | `frames.rs`, `ports.rs` |
 //! | faults, and what else makes a world | `fault.rs`, `inject.rs`, `endings.rs`, `character.rs` |
-//! | what must hold | `check.rs`, `memory.rs`, `rules.rs`, `times.rs` |
+//! | what must hold | `check.rs`, `memory.rs`, `rules.rs`, `times.rs`, `drain.rs` |
 //! | whether the checkers see anything | `bug.rs`, `coverage.rs` |
 //! | scenarios by name instead of chance | `scenario/` |
 //! | two paths, two messages, two faults: all instants | `small.rs` |
@@ -33,6 +33,7 @@ mod check;
 mod connection;
 mod control;
 mod coverage;
+mod drain;
 mod drive;
 mod eager;
 mod endings;

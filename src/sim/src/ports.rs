@@ -2,8 +2,8 @@
 
 use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
 use r2ccl_core::{
-    Action, EndConfig, Evidence, Failure, FenceOutcome, Generation, Health, PathId, ProtocolError,
-    Receiver, ReceiverConfig, Sender, SenderConfig, Time, WorkId,
+    Action, EndConfig, EndSnapshot, Evidence, Failure, FenceOutcome, Generation, Health, PathId,
+    ProtocolError, Receiver, ReceiverConfig, Sender, SenderConfig, Time, WorkId,
 };
 
 use crate::connection::{Connection, Side};
@@ -171,13 +171,22 @@ impl Connection {
         }
     }
 
-    /// Health of all paths at an end.
-    pub fn healths(&self, side: Side) -> Vec<Health> {
-        let snapshot = match side {
+    /// An end keeps off a path, or uses it again.
+    pub fn drain(&mut self, side: Side, now: Time, path: PathId, is_drained: bool) {
+        either!(self, side, end => end.drain(now, path, is_drained));
+    }
+
+    /// State of an end.
+    pub fn snapshot(&self, side: Side) -> EndSnapshot {
+        match side {
             Side::Sender => self.sender.snapshot(),
             Side::Receiver => self.receiver.snapshot(),
-        };
-        snapshot
+        }
+    }
+
+    /// Health of all paths at an end.
+    pub fn healths(&self, side: Side) -> Vec<Health> {
+        self.snapshot(side)
             .paths
             .into_iter()
             .flatten()

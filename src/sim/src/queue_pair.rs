@@ -219,6 +219,12 @@ impl Qp {
         own.filter(|(_, work)| work.body != Body::Probe).count()
     }
 
+    /// Whether `is_so` of the places of all of them.
+    pub fn unanswered_all(&self, is_so: impl Fn(u64) -> bool) -> bool {
+        let mut own = self.sends.iter();
+        own.all(|(ordinal, work)| work.body == Body::Probe || is_so(*ordinal))
+    }
+
     /// How packets find it: its NIC, and its number there.
     pub fn address(&self) -> (NicId, usize) {
         (self.nic, self.number)

@@ -154,10 +154,7 @@ impl World {
     pub(crate) fn check_rules(&mut self, end: EndId) {
         let now = self.queue.now();
         let connection = &mut self.connections[end.connection];
-        let snapshot = match end.side {
-            Side::Sender => connection.sender.snapshot(),
-            Side::Receiver => connection.receiver.snapshot(),
-        };
+        let snapshot = connection.snapshot(end.side);
         let seen = &mut connection.ends[end.side as usize].seen;
         // Where the order is chosen, an end may be called late.
         let is_prompt = !self.has_pauses && self.window.is_none();
@@ -172,6 +169,7 @@ impl World {
         if let Err(text) = result {
             self.fail(Class::Liveness, format!("{end:?}: {text}"));
         }
+        self.look_at_drains(end, &snapshot);
     }
 
     /// An end posts on a queue pair: a new one was proved by both ends (PROTOCOL R59), and its

@@ -8,6 +8,7 @@ use r2ccl_core::{EndConfig, Generation, PathId, Routing, Seq};
 use crate::bug::Bug;
 use crate::check::{Class, Postings};
 use crate::connection::{Connection, EndState, PathNics, Side};
+use crate::drain::Drains;
 use crate::plan::{MESSAGES_MIN, Plan};
 use crate::ports::{self, Role};
 use crate::queue::{MILLISECOND, Nanos};
@@ -119,6 +120,7 @@ impl World {
             leaving: None,
             counted: None,
             is_starved: false,
+            drains: Drains::default(),
         });
         for path in (0..roles.len()).filter(|&path| !roles[path].is_standby) {
             self.connect_path(index, Self::path(path));

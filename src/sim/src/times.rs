@@ -68,8 +68,11 @@ impl Times {
             let returned = self.paths[path].returned;
             is_up.then(|| returned.map_or(Nanos::MAX, |at| now - at))
         };
-        let is_any_full =
-            (0..PATHS_MAX).any(|path| lasted(path).is_some_and(|it| it > config.ramp_ns + SLACK));
+        let can_take = |path: usize| {
+            let is_drained = paths[path].is_none_or(|state| state.is_drained);
+            !is_drained && lasted(path).is_some_and(|it| it > config.ramp_ns + SLACK)
+        };
+        let is_any_full = (0..PATHS_MAX).any(can_take);
         let first = (config.ramp_ns / RAMP_STEPS).saturating_sub(SLACK);
         for path in (0..PATHS_MAX).filter(|_| is_any_full) {
             let is_first = lasted(path).is_some_and(|it| it < first);

@@ -254,6 +254,9 @@ impl World {
         if character.is_calm {
             faults.clear();
         }
+        if options.small.is_none() {
+            faults.extend(fault::drains(count, &mut Random::new(seed, 3)));
+        }
         let nic_state = Nics::new(&mut random);
         let mut world = Self::bare(options, fabric, nic_state, random);
         world.nics.bus_delay = character.bus_delay.unwrap_or(world.nics.bus_delay);
@@ -515,6 +518,7 @@ impl World {
         for connection in &mut self.connections {
             connection.is_starved = false;
         }
+        self.undrain_some();
     }
 
     /// Everything is done and every path is back.

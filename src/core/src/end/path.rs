@@ -93,10 +93,10 @@ pub(super) struct PathState {
     pub(super) peer_drains: u32,
     /// When the path was drained last.
     pub(super) drained: Time,
-    pub(super) drain_due: bool,
-    /// The other end waits for the word that nothing of this end is under way, since it said this.
+    pub(super) drain_frame: Repeat,
+    /// The other end waits for the answer to this word of its.
     pub(super) answer_drain: Option<u32>,
-    /// The last word of this end that the other one has answered so.
+    /// The last word of this end that the other one has answered.
     pub(super) drain_answered: u32,
 
     pub(super) fence: Fence,
@@ -170,7 +170,7 @@ impl PathState {
             drains: 0,
             peer_drains: 0,
             drained: now,
-            drain_due: false,
+            drain_frame: Repeat::default(),
             answer_drain: None,
             drain_answered: 0,
             fence: Fence::None,

@@ -4,6 +4,7 @@ use super::path::{Fence, PathState, Probe};
 use super::{Action, End, Half, ProbeKind};
 use crate::health::{Event, Health};
 use crate::ids::PathId;
+use crate::planted::{Bug, planted};
 use crate::time::Time;
 use crate::wire::path_frame::PathFrame;
 
@@ -79,16 +80,21 @@ impl<H: Half> End<H> {
                 return Some(PathFrame::Answer(answer));
             }
         }
-        let is_quiet = self.is_quiet(path);
+        let is_quiet = self.is_quiet(path) || planted(Bug::DrainedAtOnce);
         let state = self.state(path)?;
-        if let Some(serial) = state.answer_drain.take_if(|_| is_quiet) {
+        // What takes the path back is heard as soon as it has come.
+        let is_done = |serial: &mut u32| is_quiet || *serial & 1 == 0;
+        if let Some(serial) = state.answer_drain.take_if(is_done) {
             return Some(PathFrame::Drained { path, serial });
         }
         if let Some(generation) = state.tell_over.take() {
             return Some(PathFrame::Fence { path, generation });
         }
-        if core::mem::take(&mut state.drain_due) {
+        if state.drain_frame.take(now, repeat_ns) {
             let serial = state.drains;
+            if planted(Bug::DrainsAreSaidOnce) {
+                state.drain_frame.stop();
+            }
             return Some(PathFrame::Drain { path, serial });
         }
         if core::mem::take(&mut state.knock_due) {
@@ -160,6 +166,7 @@ impl<H: Half> End<H> {
             probe(state.own_probe),
             probe(state.pair_probe),
             state.fence_frame.at(),
+            state.drain_frame.at(),
             state.attempt_frame.at(),
             watched.then_some(self.watch),
         ]

@@ -41,9 +41,14 @@ fn weights(
     };
     let has_undrained = serving().any(|state| !state.is_drained());
     let last_drained = serving().map(|state| state.drained).max();
-    let is_last = |state: &PathState| !has_undrained && Some(state.drained) == last_drained;
+    let is_last = |state: &PathState| {
+        !has_undrained && Some(state.drained) == last_drained && !planted(Bug::LastDrainedStops)
+    };
     let steps = paths.map(|entry| {
-        let usable = entry.filter(|state| !state.is_drained() || is_last(state));
+        let is_usable = |state: &PathState| {
+            !state.is_drained() || is_last(state) || planted(Bug::DrainedCarries)
+        };
+        let usable = entry.filter(is_usable);
         usable.map_or(0, |state| step(&state, now, config))
     });
     let part = |part: u32| u64::from(part).min(PART_MAX);
@@ -142,11 +147,12 @@ impl<H: Half> End<H> {
     /// stay out.
     pub fn drain(&mut self, now: Time, path: PathId, is_drained: bool) {
         let now = self.clock.advance(now);
+        let repeat_ns = self.config.repeat_ns;
         if let Some(state) = self.state(path) {
             if (state.drains & 1 == 1) != is_drained {
                 state.drained = now;
                 state.drains = state.drains.wrapping_add(1);
-                state.drain_due = true;
+                state.drain_frame.start(now, repeat_ns);
             }
         }
         self.reroute(now);
@@ -157,23 +163,31 @@ impl<H: Half> End<H> {
         self.paths[path.index()].is_some_and(|state| state.is_drained())
     }
 
-    /// The other end has been told to; false when that is no news.
+    /// The other end has been told to, or not to any more; false when that is no news. It says so
+    /// until it has an answer, which may have been lost.
     pub(super) fn on_drain(&mut self, now: Time, path: PathId, serial: u32) -> bool {
-        let Some(state) = self.state(path).filter(|state| serial > state.peer_drains) else {
+        let is_late =
+            |state: &PathState| serial < state.peer_drains && !planted(Bug::OldDrainCounts);
+        let Some(state) = self.state(path).filter(|state| !is_late(state)) else {
             return false;
         };
+        state.answer_drain = Some(serial);
+        if serial == state.peer_drains {
+            return false;
+        }
         (state.peer_drains, state.drained) = (serial, now);
-        state.answer_drain = (serial & 1 == 1).then_some(serial);
         self.reroute(now);
         true
     }
 
-    /// The other end has nothing under way on a path that this end drained.
+    /// The other end has heard the last word of this one and has nothing under way on the path if
+    /// that was to drain it.
     pub(super) fn on_drained(&mut self, path: PathId, serial: u32) -> bool {
-        let state = self.state(path).filter(|state| serial == state.drains);
-        let is_news =
-            |state: &mut PathState| core::mem::replace(&mut state.drain_answered, serial) != serial;
-        state.is_some_and(is_news)
+        let Some(state) = self.state(path).filter(|state| serial == state.drains) else {
+            return false;
+        };
+        state.drain_frame.stop();
+        core::mem::replace(&mut state.drain_answered, serial) != serial
     }
 
     /// Whether this end neither uses a path nor waits for what it sent there.

@@ -457,7 +457,7 @@ fn requests_fail_after_the_give_up_time() {
     }
 }
 
-/// A drained path carries nothing new while another can; the last one goes on.
+/// PROTOCOL R63: a drained path carries nothing new while another can; the last one goes on.
 #[test]
 fn drain_and_undrain() {
     let mut end = send_end(
@@ -478,7 +478,8 @@ fn drain_and_undrain() {
     assert_eq!(heaviest(&end), PATH);
 }
 
-/// Whichever end is told, both leave the path and both come back, whatever order the words come in.
+/// PROTOCOL R63: whichever end is told, both leave the path and both come back, whatever order the
+/// words come in.
 #[test]
 fn the_other_end_drains_too() {
     let (mut end, mut peer) = (send_end(EndConfig::default(), 2), receive_end(2));
@@ -499,8 +500,21 @@ fn the_other_end_drains_too() {
     assert_eq!(credit_path(&peer), PATH);
     peer.handle_frame(at(2), &first).expect("legal");
     assert_eq!(credit_path(&peer), PATH, "late words do not count");
-    // The last word was not to drain: there is nothing to answer.
+    let heard = Some(Action::Send(PathFrame::Drained {
+        path: PATH,
+        serial: 2,
+    }));
+    assert_eq!(peer.poll_action(at(2)), heard);
     assert_eq!(peer.poll_action(at(2)), None);
+    // The answer may be lost: the word comes again, and then no more.
+    let again = end.next_timeout().expect("a repetition");
+    assert_eq!(end.poll_action(again), Some(Action::Send(second)));
+    peer.handle_frame(again, &second).expect("legal");
+    let Some(Action::Send(answer)) = peer.poll_action(again) else {
+        panic!("no answer");
+    };
+    end.handle_frame(again, &answer).expect("legal");
+    assert_eq!(end.next_timeout(), None);
     // Its own order stands, whatever the other end says.
     peer.drain(at(3), PATH, true);
     end.drain(at(3), PATH, true);
@@ -509,7 +523,8 @@ fn the_other_end_drains_too() {
     assert_eq!(credit_path(&peer), other());
 }
 
-/// A drained path is out of use when both ends have nothing under way there, and not before.
+/// PROTOCOL R63: a drained path is out of use when both ends have nothing under way there, and not
+/// before.
 #[test]
 fn what_is_under_way_on_a_drained_path_finishes() {
     let (mut sender, mut receiver) = (send_end(EndConfig::default(), 2), receive_end(2));

@@ -110,7 +110,8 @@ pub enum PathFrame {
         /// Counts these words about the path; the path is drained while it is odd.
         serial: u32,
     },
-    /// The answer to [`PathFrame::Drain`]: this end has nothing under way there any more.
+    /// The answer to [`PathFrame::Drain`]: this end has heard it, and has nothing under way there
+    /// any more if the path is drained.
     Drained {
         /// The path.
         path: PathId,
