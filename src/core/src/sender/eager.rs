@@ -218,7 +218,10 @@ impl Sender {
 
     fn bind(&mut self, slot: usize, eager: Eager, matched: Match) -> bool {
         let Match { seq, capacity, .. } = matched;
-        let (path, _) = self.eagers.home.unwrap_or((PathId::PRIMARY, Generation(0)));
+        let home = self.eagers.home.map_or(PathId::PRIMARY, |(path, _)| path);
+        // What is lost begins like any other message, where the heaviest path is by now.
+        let route = self.route.as_ref().filter(|_| eager.fate == Fate::Lost);
+        let path = route.map_or(home, |route| route.entries()[0].path);
         let given = eager.bytes.min(capacity);
         // One segment: far below the smallest that a connection may have.
         let Ok(cut) = Cut::new(given, &Route::single(path), self.segment_size) else {
