@@ -34,7 +34,7 @@ const ORDERS: [(&str, [(Kind, u64); 2]); 4] = [
     // PROTOCOL R53.
     (
         "no-quarantine",
-        [(Kind::DeviceDead, 1), (Kind::LinkDown, 1 << 16 | 1)],
+        [(Kind::LinkDown, 1 << 16 | 1), (Kind::OwnError, 1)],
     ),
 ];
 
