@@ -16,8 +16,8 @@ use crate::world::{EndId, Event, Owner, World};
 /// How often a helper that hangs in a command looks whether it still does.
 pub(crate) const HANG_STEP: Nanos = 5 * MILLISECOND;
 /// Queue pairs of a path at the most: those of attempts that failed are kept for a quarantine, and
-/// a port that comes and goes makes each of them begin early.
-const HELD_MAX: usize = 32;
+/// ports that come and go make each of them begin early: with five that flap 33 were seen.
+const HELD_MAX: usize = 48;
 
 impl World {
     /// Whether a process is dead or stands still; then `event` waits for it.

@@ -255,7 +255,10 @@ impl World {
             faults.clear();
         }
         if options.small.is_none() {
-            faults.extend(fault::drains(count, &mut Random::new(seed, 3)));
+            let drains = fault::drains(count, &mut Random::new(seed, 3));
+            // Without control frames paths are not set up.
+            let is_wanted = |fault: &Fault| fault.kind == Kind::Drain || !character.is_calm;
+            faults.extend(drains.into_iter().filter(is_wanted));
         }
         let nic_state = Nics::new(&mut random);
         let mut world = Self::bare(options, fabric, nic_state, random);

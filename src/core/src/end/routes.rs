@@ -190,9 +190,11 @@ impl<H: Half> End<H> {
         core::mem::replace(&mut state.drain_answered, serial) != serial
     }
 
-    /// Whether this end neither uses a path nor waits for what it sent there.
+    /// Whether this end neither uses a path nor waits for what it sent there, in a generation that
+    /// lives or in one that is over and may still reach the receiver.
     pub(super) fn is_quiet(&self, path: PathId) -> bool {
-        self.weight(path).0 == 0 && !self.half.work(path).is_waiting
+        let is_over = H::IS_SENDER && !self.half.is_settled(path);
+        self.weight(path).0 == 0 && !self.half.work(path).is_waiting && !is_over
     }
 
     /// Whether this end was told to keep off the path and neither end uses it any more.

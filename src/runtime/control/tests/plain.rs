@@ -69,7 +69,10 @@ fn crossing_dials_leave_one_connection_and_lose_nothing() {
         wait_until("one connection stays", || {
             connections(a.address()).len() + connections(b.address()).len() == 2
         });
-        assert!(a.link(&b).is_up() && b.link(&a).is_up());
+        // The links hear of it a moment later.
+        wait_until("both links stand", || {
+            a.link(&b).is_up() && b.link(&a).is_up()
+        });
         for node in [&a, &b] {
             node.recorder
                 .wait(|events| events.downs.is_empty().then_some(()));
