@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import elf
+import faults
 import latency
 import launch
 import machine
@@ -26,7 +27,7 @@ import speed
 
 # In this order; the measurements last, since they say most when all else is known to be right.
 PARTS = ["collectives", "versions", "loading", "cycles", "lifecycle", "training", "death",
-         "jax", "nccl-tests", "speed", "latency"]
+         "jax", "nccl-tests", "faults", "speed", "latency"]
 
 
 def arguments():
@@ -38,6 +39,9 @@ def arguments():
     add("--plugin", required=True, type=Path, metavar="FILE", help="libnccl-net-<name>.so")
     add("--network", default="R2CCL", help="its name in NCCL's log (default: %(default)s)")
     add("--out", type=Path, default=Path("gpu-check-results"), metavar="DIR")
+    add("--faults", dest="only", action="store_const", const="faults", help="only that part")
+    add("--command", type=Path, metavar="FILE",
+        help="the r2ccl of the same build, which breaks NICs in the part faults")
     add("--only", default=",".join(PARTS), metavar="NAMES", help=f"of {','.join(PARTS)}")
     add("--quick", action="store_true", help="fewer sizes, cycles and steps")
     add("--libnccl", type=Path, metavar="FILE",
@@ -104,6 +108,8 @@ def run_part(name, context, options, more):
     try:
         if name == "nccl-tests":
             return nccl_tests.run(context, options.nccl_tests)
+        if name == "faults":
+            return faults.run(context, options.command and options.command.resolve())
         if name == "speed":
             return speed.run(context, options.rounds, more)
         if name == "latency":
@@ -126,6 +132,10 @@ def remark(name, result):
         return result["problems"][0][:160].replace("|", "/").replace("\n", " ")
     if "skipped" in result:
         return result["skipped"]
+    if "struck" in result:
+        moved = {name: report["failovers"] for name, report in result["chaos"].items()}
+        return f"{result['struck']} faults, paths that failed {moved}, " \
+               f"{sum(result['cases'].values())} cases right, losses equal bit by bit"
     if "cases" in result:
         cases = ", ".join(f"{kind} {count}" for kind, count in result["cases"].items())
         return f"{sum(result['cases'].values())} cases: {cases}"

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +100,8 @@ def run_ranks(context, name, arguments, ranks, env, limit_s, **options):
     """Runs `arguments` (a Python file of this directory and its arguments) as `ranks` processes.
 
     options: subsystems (NCCL_DEBUG_SUBSYS), devices_visible (one GPU visible a rank), may_die
-    (a set of ranks that are expected to be killed).
+    (a set of ranks that are expected to be killed), meanwhile (called with the processes in a
+    thread of its own, which must end when they do).
     """
     limit_s = min(limit_s, context.deadline - time.monotonic())
     if limit_s <= 5:
@@ -112,7 +114,10 @@ def run_ranks(context, name, arguments, ranks, env, limit_s, **options):
     for rank in range(ranks):
         rank_env = _rank_env(context, folder / name, rank, ranks, port, env, options)
         children.append(_start(folder / f"{name}.{rank}.out", arguments, rank_env))
+    beside = threading.Thread(target=options.get("meanwhile") or (lambda _: None), args=[children])
+    beside.start()
     problems = _watch(children, started + limit_s, options.get("may_die", set()))
+    beside.join()
     results = [_result(folder / f"{name}.{rank}.json") for rank in range(ranks)]
     for rank, result in enumerate(results):
         problems += [f"rank {rank}: {text}" for text in result.get("problems", [])]

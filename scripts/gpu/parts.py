@@ -43,7 +43,8 @@ def _checked(context, outcome, protocol=None, exported=None):
     return outcome
 
 
-def _cases(launches):
+def cases_of(launches):
+    """Sums of the cases that launches have checked, by kind."""
     total = {}
     for item in launches:
         for kind, count in (item.ranks[0] if item.ranks else {}).get("cases", {}).items():
@@ -67,7 +68,7 @@ def collectives(context):
             _checked(context, outcome, None if optional else protocol)
             (informing if optional else required).append(outcome)
     result = _part(required)
-    result["cases"] = _cases(required)
+    result["cases"] = cases_of(required)
     result["informational"] = [item.report() for item in informing]
     return result
 
@@ -238,6 +239,6 @@ def jax(context):
     )
     _checked(context, outcome)
     result = _part([outcome])
-    result["cases"] = _cases([outcome])
+    result["cases"] = cases_of([outcome])
     result["jax"] = outcome.ranks[0].get("jax")
     return result

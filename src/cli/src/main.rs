@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// See the plugin at work over four software NICs, explained; 15 seconds, no GPU needed
+    /// See an all-reduce outlive dead NICs, explained; half a minute, no GPU needed
     Demo(demo::DemoArgs),
     /// Start a job with the variables that make NCCL use the plugin
     Run(launch::RunArgs),

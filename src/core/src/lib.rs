@@ -39,6 +39,7 @@ pub mod route;
 pub mod segment;
 pub mod sender;
 pub mod time;
+mod turns;
 pub mod wire;
 
 pub use end::{

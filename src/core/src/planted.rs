@@ -27,6 +27,8 @@ bugs! {
     CutAnew = "cut-anew",
     /// PROTOCOL R1: shares begin at any byte.
     CutsAnywhere = "cuts-anywhere",
+    /// PROTOCOL R1: messages too small for all paths go over the first ones.
+    HeaviestTakesAll = "heaviest-takes-all",
     /// PROTOCOL R1: a share may be as small as it likes.
     SharesMayBeThin = "shares-may-be-thin",
     /// PROTOCOL R2: done means posted.
@@ -204,6 +206,8 @@ bugs! {
     TrustIsForgotten = "trust-is-forgotten",
     /// PROTOCOL R58: the hold-down of the only path is not cut short.
     LonelyPathsWait = "lonely-paths-wait",
+    /// PROTOCOL R58: a path that was never in service has the whole hold-down.
+    NewPathsWait = "new-paths-wait",
     /// PROTOCOL R58: the first probe that is lost ends the attempt.
     OneLostProbeFails = "one-lost-probe-fails",
     /// PROTOCOL R58: a path that comes back has its full weight at once.
@@ -222,6 +226,8 @@ bugs! {
     ProbesHaveNoEnd = "probes-have-no-end",
     /// PROTOCOL R60: the probe on the queue pair has its whole time, whatever its NICs say.
     OwnProbeIsNotHurried = "own-probe-is-not-hurried",
+    /// PROTOCOL R60: the probe on a queue pair of slow NICs has no more time than others.
+    SlowIsStuck = "slow-is-stuck",
     /// PROTOCOL R60: a probe that passes again and again without progress proves that all is well.
     VainProbesClear = "vain-probes-clear",
     /// PROTOCOL R60: so does one behind a send queue that stays full.

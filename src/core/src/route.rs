@@ -13,8 +13,7 @@ pub struct WeightedPath {
     pub weight: u32,
 }
 
-/// Which paths take which part of a message; swapped as a whole. Heaviest path first, which is
-/// also where messages go that are too small to be spread.
+/// Which paths take which part of a message; swapped as a whole. Heaviest path first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     entries: [WeightedPath; SHARES_MAX],

@@ -7,7 +7,7 @@ use crate::error::ProtocolError;
 use crate::ids::PathId;
 use crate::limits::{SEGMENT_ALIGN, SEGMENT_BYTES_MAX, SEGMENTS_MAX, SHARES_MAX, STRIPE_BYTES_MIN};
 use crate::planted::{Bug, planted};
-use crate::route::{Route, WeightedPath};
+use crate::route::WeightedPath;
 
 /// Largest payload of a segment on one connection, in bytes: a multiple of 128 from 64 KiB to
 /// 16 MiB.
@@ -96,13 +96,16 @@ impl Cut {
         size: SegmentSize::MAX,
     };
 
-    /// Cuts `bytes` over `route`, into segments of at most `size`. Paths whose share would be
-    /// smaller than [`STRIPE_BYTES_MIN`] are left out, lightest first.
-    pub fn new(bytes: u32, route: &Route, size: SegmentSize) -> Result<Self, ProtocolError> {
+    /// Cuts `bytes` over the paths of a route, into segments of at most `size`. Where a share would
+    /// be smaller than [`STRIPE_BYTES_MIN`], paths are left out, the last of `entries` first.
+    pub fn new(
+        bytes: u32,
+        entries: &[WeightedPath],
+        size: SegmentSize,
+    ) -> Result<Self, ProtocolError> {
         if bytes > size.message_bytes_max() {
             return Err(ProtocolError::MessageTooLarge(u64::from(bytes)));
         }
-        let entries = route.entries();
         let useful = entries.len().min((bytes / STRIPE_BYTES_MIN) as usize);
         let spread = (2..=useful)
             .rev()
@@ -264,7 +267,7 @@ mod tests {
 
     /// Path, number of segments and bytes of each share.
     fn shares(bytes: u32, weights: &[u32]) -> Vec<(usize, u8, u32)> {
-        let cut = Cut::new(bytes, &route(weights), SegmentSize::MAX).expect("fits");
+        let cut = Cut::new(bytes, route(weights).entries(), SegmentSize::MAX).expect("fits");
         let shape = |share: &Share| (share.path.index(), share.count, share.bytes);
         cut.shares().iter().map(shape).collect()
     }
@@ -309,7 +312,10 @@ mod tests {
     fn too_large_a_message_is_refused() {
         let bytes = MESSAGE_BYTES_MAX + 1;
         let error = ProtocolError::MessageTooLarge(u64::from(bytes));
-        assert_eq!(Cut::new(bytes, &route(&[1]), SegmentSize::MAX), Err(error));
+        assert_eq!(
+            Cut::new(bytes, route(&[1]).entries(), SegmentSize::MAX),
+            Err(error)
+        );
     }
 
     proptest! {
@@ -324,7 +330,7 @@ mod tests {
         ) {
             let size = SegmentSize::new(size * 128).expect("in range");
             let bytes = bytes.min(size.message_bytes_max());
-            let cut = Cut::new(bytes, &route(&weights), size).expect("fits");
+            let cut = Cut::new(bytes, route(&weights).entries(), size).expect("fits");
             let (mut end, mut number) = (0, 0);
             for share in cut.shares() {
                 prop_assert_eq!((share.offset, share.first), (end, number));
@@ -349,7 +355,8 @@ mod tests {
         /// or one segment for the largest messages.
         #[test]
         fn shares_follow_the_weights(bytes in 1u32 << 23..=MESSAGE_BYTES_MAX, heavy in 1u32..=9) {
-            let cut = Cut::new(bytes, &route(&[heavy, 1]), SegmentSize::MAX).expect("fits");
+            let route = route(&[heavy, 1]);
+            let cut = Cut::new(bytes, route.entries(), SegmentSize::MAX).expect("fits");
             let ideal = u64::from(bytes) * u64::from(heavy) / u64::from(heavy + 1);
             let got = u64::from(cut.shares()[0].bytes);
             let odd = bytes.div_ceil(SEGMENT_BYTES_MAX) < SEGMENTS_MAX as u32;

@@ -47,10 +47,14 @@ impl Seen {
             } else {
                 config.hold_down_ns
             };
-            let pairs = self.paths.iter().zip(&end.paths);
-            let pairs = pairs.filter_map(|(old, new)| Some((old.as_ref()?, new.as_ref()?)));
-            let quick = pairs.filter(|(old, new)| is_quick(old, new, longest));
-            self.quick += quick.count() as u64;
+            let pairs = self.paths.iter().zip(&end.paths).enumerate();
+            // One that was never in service need not wait.
+            let pairs = pairs.filter(|(path, _)| self.times.has_served(*path));
+            let pairs = pairs.filter_map(|(_, (old, new))| Some((old.as_ref()?, new.as_ref()?)));
+            let quick = pairs
+                .filter(|(old, new)| is_quick(old, new, longest))
+                .count();
+            self.quick += quick as u64;
             let pairs = self.paths.iter().zip(&end.paths).enumerate();
             for (path, (old, new)) in pairs {
                 if let Some(pair) = old.as_ref().zip(new.as_ref()) {

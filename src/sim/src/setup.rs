@@ -122,6 +122,9 @@ impl World {
             is_starved: false,
             drains: Drains::default(),
         });
+        let sender = &mut self.connections[index].ends[Side::Sender as usize];
+        let is_served = roles.iter().map(|role| !role.is_standby);
+        sender.seen.times.begin(is_served);
         for path in (0..roles.len()).filter(|&path| !roles[path].is_standby) {
             self.connect_path(index, Self::path(path));
         }

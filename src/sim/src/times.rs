@@ -19,6 +19,8 @@ struct PathTimes {
     knocked: Option<Nanos>,
     /// When it came back into service last.
     returned: Option<Nanos>,
+    /// It was in service before.
+    has_served: bool,
 }
 
 /// What all paths of an end have been through.
@@ -31,6 +33,18 @@ impl Times {
     /// Somebody says that a path may work again.
     pub fn knock(&mut self, path: usize, now: Nanos) {
         self.paths[path].knocked = Some(now);
+    }
+
+    /// These paths are in service from the beginning.
+    pub fn begin(&mut self, paths: impl IntoIterator<Item = bool>) {
+        for (times, is_served) in self.paths.iter_mut().zip(paths) {
+            times.has_served = is_served;
+        }
+    }
+
+    /// Whether a path was ever in service.
+    pub fn has_served(&self, path: usize) -> bool {
+        self.paths[path].has_served
     }
 
     /// Compares a path with what it was; an error names the rule that was broken in between.
@@ -50,9 +64,10 @@ impl Times {
         if is_down && new.is_settled {
             times.free.get_or_insert(now);
         }
-        if old.health == Health::Probation && new.health.is_in_service() {
+        if old.health == Health::Probation && new.health.is_in_service() && times.has_served {
             times.returned = Some(now);
         }
+        times.has_served |= old.health.is_in_service() || new.health.is_in_service();
         result
     }
 

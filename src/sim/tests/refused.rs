@@ -15,6 +15,7 @@ type Check = (Bug, fn() -> bool);
 
 /// Of what a half takes and posts.
 const OF_HALVES: &[Check] = &[
+    (Bug::HeaviestTakesAll, halves::small_messages_take_turns),
     (Bug::SharesMayBeThin, halves::no_share_is_thin),
     (
         Bug::UnopenedTakes,
@@ -83,6 +84,7 @@ const OF_ENDS: &[Check] = &[
         Bug::TrustIsForgotten,
         ends::a_queue_pair_is_trusted_after_one_probe,
     ),
+    (Bug::NewPathsWait, ends::a_new_path_is_there_at_once),
     (Bug::LonelyPathsWait, ends::the_only_path_is_back_soon),
     (Bug::OneLostProbeFails, ends::one_lost_probe_is_no_failure),
 ];
@@ -91,6 +93,7 @@ const OF_ENDS: &[Check] = &[
 const OF_WATCHDOG: &[Check] = &[
     (Bug::BytesNeedNoTime, watched::large_work_has_its_time),
     (Bug::ProbesHaveNoEnd, watched::a_probe_ends),
+    (Bug::SlowIsStuck, watched::slow_work_is_waited_for),
     (Bug::ProgressClearsNothing, watched::progress_clears),
     (
         Bug::OtherProbeClears,

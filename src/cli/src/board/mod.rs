@@ -10,7 +10,7 @@ pub use drain::{DrainArgs, drain};
 pub use status::{StatusArgs, status};
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use r2ccl::config::Settings;
@@ -27,33 +27,44 @@ fn folder() -> Result<PathBuf, String> {
 
 /// All boards that can be read.
 fn boards() -> Result<Vec<Board>, String> {
+    Ok(boards_in(&folder()?))
+}
+
+/// Those in a folder.
+fn boards_in(folder: &Path) -> Vec<Board> {
     let mut boards = Vec::new();
-    for (path, board) in Board::open_all(&folder()?) {
+    for (path, board) in Board::open_all(folder) {
         match board {
             Ok(board) => boards.push(board),
             Err(reason) => eprintln!("r2ccl: {}: {reason}", path.display()),
         }
     }
     boards.sort_by(|one, other| one.host().cmp(other.host()));
-    Ok(boards)
+    boards
 }
 
 /// A NIC of a host.
-struct Target {
+pub struct Target {
     board: Board,
     nic: String,
 }
 
 impl Target {
-    fn name(&self) -> String {
+    /// Host and NIC.
+    pub fn name(&self) -> String {
         format!("{}/{}", self.board.host(), self.nic)
     }
 
     /// The NIC that `text` names, as `soft0` or `h1/soft0`.
     fn find(text: &str) -> Result<Self, String> {
+        Self::find_in(&folder()?, text)
+    }
+
+    /// The same, on the boards in a folder.
+    pub fn find_in(folder: &Path, text: &str) -> Result<Self, String> {
         let mut found = Vec::new();
         let mut known = Vec::new();
-        for board in boards()? {
+        for board in boards_in(folder) {
             let host = board.host().to_owned();
             let named = |nic: &&String| *nic == text || format!("{host}/{nic}") == text;
             let nics = nics(&board);

@@ -289,9 +289,16 @@ impl<H: Half> End<H> {
             // Also for the attempt under way, which may have begun too early.
             state.attempts = 0;
         }
+        let is_spoken_of = matches!(event, Event::Knock | Event::Hint);
+        let is_doubted = is_spoken_of && state.is_new && state.is_trusted;
         let (next, effect) = state.health.next(event);
         if next != state.health {
             (state.health, state.since) = (next, now);
+        }
+        if is_doubted {
+            // It has to prove itself like others.
+            state.is_trusted = false;
+            self.restart_hold_down(now, id);
         }
         match effect {
             Effect::Nothing => {}

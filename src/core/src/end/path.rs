@@ -138,6 +138,8 @@ pub(super) struct PathState {
     pub(super) served: Option<Time>,
     /// Whether that was a return, as opposed to the set-up.
     pub(super) is_return: bool,
+    /// It was never in service.
+    pub(super) is_new: bool,
     /// Receiver: the offer that the next attempt answers.
     pub(super) offer: Option<(Generation, Endpoint)>,
 
@@ -149,6 +151,10 @@ pub(super) struct PathState {
     pub(super) is_waiting: bool,
     pub(super) progress: u64,
     pub(super) progressed: Time,
+    /// How long the last step of progress took.
+    pub(super) step_ns: u64,
+    /// How long the shorter one of the last two took.
+    pub(super) pace_ns: u64,
     pub(super) patience_ns: u64,
     /// Suspicions in a row that the own probe cleared without progress.
     pub(super) vain: u8,
@@ -202,6 +208,7 @@ impl PathState {
             is_missed: false,
             served: Some(now),
             is_return: false,
+            is_new: false,
             offer: None,
             is_hinted: false,
             own_probe: None,
@@ -210,6 +217,8 @@ impl PathState {
             is_waiting: false,
             progress: 0,
             progressed: now,
+            step_ns: 0,
+            pace_ns: 0,
             patience_ns: config.stall_ns,
             vain: 0,
         }
@@ -226,7 +235,7 @@ impl PathState {
         self.forget_attempt();
         self.fence_frame.stop();
         self.fence = Fence::None;
-        (self.served, self.is_return) = (None, true);
+        self.served = None;
         self.attempt_end = now.plus(config.attempt_ns);
         self.create_due = true;
     }

@@ -33,6 +33,9 @@ impl<H: Half> End<H> {
         let now = self.clock.advance(now);
         let mut state = PathState::new(now, Generation(0), (share, capacity), &self.config);
         (state.health, state.served) = (Health::Down, None);
+        // Nothing speaks against it: one probe is enough, and it need not be tried with little.
+        state.is_new = true;
+        state.is_trusted = !planted(Bug::NewPathsWait);
         if planted(Bug::SetUpIsOnce) {
             state.due = Time::from_nanoseconds(u64::MAX);
         }
@@ -291,6 +294,7 @@ impl<H: Half> End<H> {
             state.ready_due = true;
             (state.own_probe, state.pair_probe) = (None, None);
             (state.served, state.attempts, state.is_trusted) = (Some(now), 0, false);
+            (state.is_return, state.is_new) = (!state.is_new, false);
             (state.progressed, state.patience_ns, state.vain) = (now, stall_ns, 0);
         }
         self.reroute(now);

@@ -21,6 +21,13 @@ use crate::time::Time;
 const PATIENCE_MAX: u64 = 6;
 /// Looks at a path in the time after which it is suspect.
 const LOOKS: u64 = 5;
+/// Steps of progress that a probe on a queue pair may have to wait for. A sender's waits behind its
+/// own messages: NCCL has so many under way.
+const STEPS_AHEAD: u64 = 8;
+/// A receiver's waits for what answers it; its steps also take long when the sender rests.
+const STEPS_BEFORE_ANSWER: u64 = 2;
+/// A step that took longer says nothing of NICs.
+const STEP_MAX_NS: u64 = 200_000_000;
 /// Times that the own probe of a path passes without progress, each with a request to say all
 /// again: then the other end has not heard of what has arrived there.
 const VAIN_MAX: u8 = 4;
@@ -42,6 +49,11 @@ impl<H: Half> End<H> {
         };
         let was_waiting = core::mem::replace(&mut state.is_waiting, work.is_waiting);
         if work.progress != state.progress || !was_waiting || !work.is_waiting {
+            if work.progress != state.progress && was_waiting {
+                // One long step between short ones is a pause.
+                let step_ns = now.since(state.progressed).min(STEP_MAX_NS);
+                state.pace_ns = step_ns.min(core::mem::replace(&mut state.step_ns, step_ns));
+            }
             (state.progress, state.progressed) = (work.progress, now);
             (state.patience_ns, state.vain) = (stall_ns, 0);
             // What was on its way before its port was lost proves nothing.
@@ -81,6 +93,23 @@ impl<H: Half> End<H> {
         looks.min().unwrap_or(usual)
     }
 
+    /// How long a probe may be late behind other work, where steps of progress take long: NICs are
+    /// slow, or many share one. What is seen at every look or two is not slow.
+    fn lateness(&self) -> u64 {
+        let paces = self.paths.iter().flatten().map(|state| state.pace_ns);
+        let usual_ns = 2 * self.config.stall_ns / LOOKS;
+        let slow_ns = paces.max().unwrap_or(0).saturating_sub(usual_ns);
+        if planted(Bug::SlowIsStuck) {
+            return 0;
+        }
+        let steps = if H::IS_SENDER {
+            STEPS_AHEAD
+        } else {
+            STEPS_BEFORE_ANSWER
+        };
+        slow_ns * steps
+    }
+
     /// One probe of a generation that has to prove itself.
     pub(super) fn begin_proof(&mut self, now: Time, id: PathId) {
         let own = self.probe(now.plus(self.config.probe_ns));
@@ -94,7 +123,7 @@ impl<H: Half> End<H> {
         let rate_min = self.config.rate_min.max(1);
         let needed = self.half.work(id).bytes.saturating_mul(1_000_000_000) / rate_min;
         let deadline = now.plus(self.config.probe_ns.saturating_add(needed));
-        let own = self.probe(deadline);
+        let own = self.probe(deadline.plus(self.lateness()));
         let mut pair_deadline = deadline;
         if let Some(state) = self.state(id) {
             state.own_probe = Some(own);
@@ -142,7 +171,7 @@ impl<H: Half> End<H> {
         passed: bool,
     ) {
         let now = self.clock.advance(now);
-        let own_deadline = now.plus(self.config.own_probe_ns);
+        let own_deadline = now.plus(self.config.own_probe_ns.saturating_add(self.lateness()));
         let Some(state) = self.state(path).filter(|s| s.generation == generation) else {
             return;
         };

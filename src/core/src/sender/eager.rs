@@ -224,7 +224,7 @@ impl Sender {
         let path = route.map_or(home, |route| route.entries()[0].path);
         let given = eager.bytes.min(capacity);
         // One segment: far below the smallest that a connection may have.
-        let Ok(cut) = Cut::new(given, &Route::single(path), self.segment_size) else {
+        let Ok(cut) = Cut::new(given, Route::single(path).entries(), self.segment_size) else {
             return false;
         };
         let sent = (eager.submitted, eager.local, eager.bytes.into());

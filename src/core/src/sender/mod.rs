@@ -15,6 +15,7 @@ use crate::planted::{Bug, planted};
 use crate::route::Route;
 use crate::segment::{Cut, Segment, SegmentSize};
 use crate::time::{Clock, Time};
+use crate::turns::Turns;
 use crate::wire::credit::{Credit, CreditError};
 use crate::wire::immediate::Immediate;
 use eager::Eagers;
@@ -58,6 +59,7 @@ pub struct Sender {
     /// Moved segments that wait to be posted, by path.
     waiting: [u32; PATHS_MAX],
     route: Option<Route>,
+    turns: Turns,
     messages: Messages,
     oldest: Seq,
     delivered: Seq,
@@ -87,6 +89,7 @@ impl Sender {
             unfenced: 0,
             waiting: [0; PATHS_MAX],
             route: None,
+            turns: Turns::default(),
             messages: Messages::new(),
             oldest: Seq(0),
             delivered: Seq(0),
@@ -118,7 +121,7 @@ impl Sender {
         for entry in route.entries() {
             self.paths.require(entry.path)?;
         }
-        self.route = Some(route);
+        (self.route, self.turns) = (Some(route), Turns::default());
         self.rehome();
         Ok(())
     }
@@ -244,7 +247,7 @@ impl Sender {
         if planted(Bug::SendsAreNotCut) {
             given = bytes as u32;
         }
-        let cut = Cut::new(given, route, self.segment_size)?;
+        let cut = self.turns.cut(given, route, self.segment_size)?;
         self.fill(matched.seq, (now, local, bytes), (given, cut));
         self.bind_eagers();
         Ok(Some(matched.seq))

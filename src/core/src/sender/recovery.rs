@@ -307,7 +307,8 @@ impl Sender {
             }
             if planted(Bug::CutAnew) {
                 let route = self.route.as_ref();
-                let cut = route.map(|route| Cut::new(message.bytes, route, self.segment_size));
+                let cut =
+                    route.map(|route| Cut::new(message.bytes, route.entries(), self.segment_size));
                 message.cut = cut.and_then(Result::ok).unwrap_or(message.cut);
             }
             for index in bits(lacking) {

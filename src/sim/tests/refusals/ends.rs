@@ -8,7 +8,7 @@ use r2ccl_core::{
     ReceiveEnd, Receiver, ReceiverConfig, SendEnd, Time,
 };
 
-use super::{GENERATION, MILLISECOND, PATH, at, health, post, send_end, statistics};
+use super::{GENERATION, MILLISECOND, PATH, at, health, other, post, send_end, statistics};
 
 const ENDPOINT: Endpoint = Endpoint {
     queue_pair: [0; 64],
@@ -213,6 +213,15 @@ pub fn a_queue_pair_is_trusted_after_one_probe() -> bool {
     });
     assert_eq!(statistics(&end).queue_pair_faults, 1);
     health(&end) == Health::Active
+}
+
+/// PROTOCOL R58.
+pub fn a_new_path_is_there_at_once() -> bool {
+    let mut end = send_end(1);
+    end.add_standby(at(1), other(), (1, 1));
+    obey(&mut end, 1..100);
+    let state = end.snapshot().paths[other().index()].expect("added");
+    state.health == Health::Active && 2 * state.weight.0 == state.weight.1
 }
 
 /// PROTOCOL R58.

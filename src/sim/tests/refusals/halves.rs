@@ -230,6 +230,23 @@ pub fn others_do_not_wait_for_a_fence() -> bool {
         && sender.status(Seq(1)) == SendStatus::Pending
 }
 
+/// PROTOCOL R1.
+pub fn small_messages_take_turns() -> bool {
+    let mut sender = sender();
+    sender.add_path(other(), GENERATION).expect("first");
+    let route = Route::weighted(&[(PATH, 1), (other(), 1)]).expect("valid");
+    sender.set_route(route).expect("known");
+    let mut posted = [0; 2];
+    for seq in 0..6 {
+        assert!(give(&mut sender, seq, BYTES));
+        submit(&mut sender, BYTES);
+        for (count, path) in posted.iter_mut().zip([PATH, other()]) {
+            *count += usize::from(sender.poll_transmit(path).is_some());
+        }
+    }
+    posted == [3, 3]
+}
+
 /// PROTOCOL R3: nor a message that no receive was opened for.
 pub fn an_unopened_message_takes_nothing() -> bool {
     arrive(&mut receiver(), 2, (0, 1), 0).is_none()

@@ -106,6 +106,28 @@ pub fn a_passed_pair_probe_hurries_the_own_one() -> bool {
     health(&end) == Health::Down
 }
 
+/// PROTOCOL R60: messages of late took 60 ms each, and so may a probe behind them.
+pub fn slow_work_is_waited_for() -> bool {
+    let mut end = send_end(1);
+    for _ in 0..4 {
+        post(&mut end, SMALL);
+    }
+    let mut asked = Vec::new();
+    for now in (1..250).step_by(2) {
+        let delivered = (now / 60).min(3);
+        let counted = end.half_mut().handle_counter(PATH, GENERATION, delivered);
+        counted.expect("it was posted");
+        asked.extend(pass(&mut end, now));
+    }
+    assert_eq!(health(&end), Health::Suspect);
+    answer(&mut end, 250, &asked, |_, kind| kind == ProbeKind::NicPair);
+    pass(&mut end, 290);
+    let waits = health(&end) == Health::Suspect;
+    pass(&mut end, 2000);
+    assert_eq!(health(&end), Health::Down);
+    waits
+}
+
 /// A receiving end with one path and an open receive.
 fn receive_end() -> ReceiveEnd {
     let half = Receiver::new(ReceiverConfig::default());
