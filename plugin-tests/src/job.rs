@@ -93,14 +93,12 @@ impl Job {
         let start = Instant::now();
         while !condition(self) {
             let child = self.child.as_mut().expect("it runs");
-            let ended = child.try_wait().expect("a child of ours");
-            let is_late = start.elapsed() > PATIENCE;
-            assert!(
-                ended.is_none() && !is_late,
-                "waited in vain for {what}: {ended:?}\n{:#}\n{}",
-                self.status(),
-                self.said()
-            );
+            let has_ended = child.try_wait().expect("a child of ours").is_some();
+            if has_ended || start.elapsed() > PATIENCE {
+                let (status, said) = (self.status(), self.said());
+                let shown = has_ended.then(|| self.result());
+                panic!("waited in vain for {what}: {shown:?}\n{status:#}\n{said}");
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -136,6 +134,14 @@ impl Job {
         let result = result(&output, "the job");
         assert_eq!(result["good"], true, "{result:#}\n{said}");
         said
+    }
+
+    /// Waits for the end, whatever it is: the exit code, and what the command says of it.
+    pub fn result(&mut self) -> (Option<i32>, String) {
+        let child = self.child.take().expect("it runs");
+        let output = child.wait_with_output().expect("a child of ours");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), shown)
     }
 
     /// Ends it with SIGKILL, hosts first.

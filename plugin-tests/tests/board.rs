@@ -71,6 +71,47 @@ fn silent_faults_are_found() {
     assert!(!said.contains("port Down"), "{said}");
 }
 
+/// Connections that are made while a NIC of either end is dead begin elsewhere; the NIC is used
+/// when it is well.
+#[test]
+fn connections_are_made_while_a_nic_is_dead() {
+    let board = folder();
+    // Connects, sends, closes, again and again.
+    let arguments = "--pattern abort --iterations 400 --sizes 64K";
+    let mut job = Job::start(board.path(), arguments, &[]);
+    job.wait_for_more("h0/soft0", "bytes_sent", MIB);
+    for dead in ["h0/soft0", "h1/soft0", "h0/soft1", "h1/soft1"] {
+        let well = if dead.ends_with('0') {
+            "soft1"
+        } else {
+            "soft0"
+        };
+        job.tell(&format!("chaos {dead} kill"));
+        let still = job.number(dead, "bytes_sent");
+        job.wait_for_more(&format!("h0/{well}"), "bytes_sent", 4 * MIB);
+        assert_eq!(job.number(dead, "bytes_sent"), still, "{dead}");
+        job.tell(&format!("chaos {dead} restore"));
+    }
+    job.wait_for_more("h0/soft0", "bytes_sent", MIB);
+    job.kill();
+}
+
+/// No NIC is left: that is said, to both sides, at once.
+#[test]
+fn no_connection_is_made_without_a_nic() {
+    let board = folder();
+    let arguments = "--pattern abort --iterations 100000 --sizes 64K";
+    let mut job = Job::start(board.path(), arguments, &[]);
+    job.wait_for_more("h0/soft0", "bytes_sent", MIB);
+    for nic in ["h0/soft0", "h0/soft1"] {
+        job.tell(&format!("chaos {nic} kill"));
+    }
+    let (code, shown) = job.result();
+    assert_eq!(code, Some(1), "{shown}");
+    let said = job.said();
+    assert!(said.contains("its link is down"), "{said}");
+}
+
 #[test]
 fn a_nic_that_flaps_does_no_harm() {
     let board = folder();

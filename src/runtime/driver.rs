@@ -38,7 +38,7 @@ const FENCES_MAX: Duration = Duration::from_secs(1);
 /// look is a system call.
 const CLOCK_EVERY: u32 = 8;
 /// Part in health and capacity of a path that only stands by.
-const STANDBY: (u32, u32) = (0, 1);
+pub const STANDBY: (u32, u32) = (0, 1);
 
 /// Room for probes on a send queue, besides the core's own work.
 pub const PROBES_MAX: u32 = 16;
@@ -112,16 +112,19 @@ pub struct Driver<H: Role> {
 }
 
 impl<H: Role> Driver<H> {
-    /// An end whose primary path is being connected.
+    /// An end whose first path is being connected.
     pub fn new(
         shared: Arc<Shared>,
         end: End<H>,
-        primary: Path<H::Memory>,
+        first: Path<H::Memory>,
         (routing, quarantine): (Routing, Duration),
     ) -> Self {
         let mut paths = Paths::new(quarantine);
-        paths.insert(Box::new(primary));
-        shared.paths.set(1, 0);
+        let serving = 1 << first.id.index();
+        // Where it does not begin on the primary path, that one has failed.
+        let failed = u16::from(first.id != PathId::PRIMARY);
+        paths.insert(Box::new(first));
+        shared.paths.set(serving, failed);
         Self {
             shared,
             end,
@@ -134,9 +137,9 @@ impl<H: Role> Driver<H> {
             look: Time::ZERO,
             is_stirred: true,
             is_calm: false,
-            serving: 1,
+            serving,
             queue_pair_faults: 0,
-            failed: 0,
+            failed,
             drained: 0,
             drain_round: 0,
             polls: 0,

@@ -238,7 +238,7 @@ impl ReceiveConnection {
                 News::Drain(news) => driver.take_drain(news),
                 News::Goodbye(_) => driver.fate.on_goodbye(),
                 News::LinkDown(reason) => driver.fate.on_link_down(reason),
-                News::RegionKey(_) | News::Accepted(_) | News::Refused(_) => {}
+                News::RegionKey(_) | News::Accepted(_) | News::Refused(..) => {}
             }
         }
     }

@@ -352,7 +352,7 @@ impl SendConnection {
                     driver.fate.on_goodbye();
                 }
                 News::LinkDown(reason) => driver.fate.on_link_down(reason),
-                News::Accepted(_) | News::Refused(_) => {}
+                News::Accepted(_) | News::Refused(..) => {}
             }
         }
     }

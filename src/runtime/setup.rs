@@ -4,8 +4,13 @@
 //! over the one control connection that the two processes share, offers its end of the path and
 //! then looks, call after call, for the answer. `accept` takes the next offer and answers it. The
 //! queue pairs connect by themselves; work posted before that waits in them.
+//!
+//! The first path is the one between the NICs that NCCL chose. Where one of these is down, the
+//! connection begins on the next path that can be had, and takes the first one back later, as if
+//! it had been lost.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -19,16 +24,17 @@ use r2ccl_core::{
     End, EndConfig, Generation, Half, PathId, Receiver, ReceiverConfig, Routing, Sender,
     SenderConfig,
 };
-use r2ccl_fabric::Access;
+use r2ccl_fabric::{Access, PortState, helpers};
 
 use super::control::Link;
-use super::driver::{Driver, Role, make_path};
+use super::driver::{Driver, Role, STANDBY, make_path};
 use super::error::{Error, Result};
 use super::group::Group;
 use super::memory::{Regions, check_spare};
+use super::nic::Nic;
 use super::path::Path;
 use super::receive::ReceiveConnection;
-use super::ring::{PathMemory, Ring};
+use super::ring::{PathMemory, Ring, Slots};
 use super::send::SendConnection;
 use super::shared::{Inbox, News, PathMarks, PathNic, Shared, Watch};
 use super::table::{Kind, Table};
@@ -73,6 +79,7 @@ impl ListenInbox {
             let _ = link.send(Frame::Refuse {
                 to: open.connection,
                 reason,
+                nics: 0,
             });
         }
     }
@@ -103,6 +110,7 @@ struct Connecting {
     connection: u64,
     link: Arc<Link>,
     inbox: Arc<Inbox>,
+    listen_nonce: u64,
     host: String,
     path: Path<Ring>,
     keys: Vec<News>,
@@ -130,6 +138,7 @@ pub fn close_listen(id: u64) -> Result<()> {
         let _ = link.send(Frame::Refuse {
             to: open.connection,
             reason,
+            nics: 0,
         });
     }
     Ok(())
@@ -159,42 +168,64 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
     let Some((link, open)) = offer else {
         return Ok(None);
     };
-    let answered = answer(runtime, dev, &link, &open);
-    if let Err(error) = &answered {
-        let reason = error.to_string();
-        let _ = link.send(Frame::Refuse {
-            to: open.connection,
-            reason,
-        });
+    let refuse = |error: &Error, nics| {
+        let (to, reason) = (open.connection, error.to_string());
+        let _ = link.send(Frame::Refuse { to, reason, nics });
+    };
+    match accepted_path(runtime, dev, &open) {
+        Ok(path) => answer(runtime, dev, (&link, &open), path)
+            .inspect_err(|error| refuse(error, 0))
+            .map(Some),
+        // The next offer is for another path; the last one says that there is none.
+        Err(error) if settings().routing_algorithm != RoutingAlgorithm::Static => {
+            refuse(&error, nic_count(runtime));
+            if open.paths.is_empty() {
+                Err(error)
+            } else {
+                Ok(None)
+            }
+        }
+        Err(error) => {
+            refuse(&error, 0);
+            Err(error)
+        }
     }
-    answered.map(Some)
+}
+
+/// This end of the path that was offered.
+fn accepted_path(runtime: &Runtime, dev: i32, open: &Open) -> Result<Path<Slots>> {
+    let none = || Error::Remote(format!("{}: the sender has no NIC that works", open.nic));
+    let offer = open.paths.first().ok_or_else(none)?;
+    let id = PathId::new(offer.path as u8).filter(|_| offer.path < PATHS_MAX as u16);
+    let id =
+        id.ok_or_else(|| Error::Internal("the sender offered a path beyond the last".into()))?;
+    let nic = runtime.nic(nic_of(runtime, dev, id))?;
+    check_up(nic)?;
+    let generation = Generation(u32::from(offer.generation));
+    let mut path = make_path::<Receiver>(&nic.device, &nic.cache, (id, generation))?;
+    join(&mut path, offer)?;
+    Ok(path)
 }
 
 /// Sends our end of the path to the listener's process.
 fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     check_spare()?;
     let runtime = Runtime::get()?;
-    let nic = runtime.nic(dev)?;
     let link = runtime.control()?.link(peer)?;
-    let path = make_path::<Sender>(&nic.device, &nic.cache, (PRIMARY, FIRST_LIFE))?;
+    let path = offered_path(runtime, dev, 0..nic_count(runtime))?;
     let connection = random_id()?;
     let inbox = Arc::<Inbox>::default();
-    let open = Open {
-        listen_nonce: peer.nonce,
-        connection,
-        nic: nic.device.info().name.clone(),
-        nics: nic_count(runtime),
-        paths: vec![path_end(dev, &path)],
-    };
     let attempt = Connecting {
         dev,
         connection,
         link: link.clone(),
         inbox: inbox.clone(),
+        listen_nonce: peer.nonce,
         host: peer.host.clone(),
         path,
         keys: Vec::new(),
     };
+    let open = attempt.open(runtime, true)?;
     let id = CONNECTING.insert(|_| (attempt, Arc::new(())))?;
     runtime.steward().add_connection(connection, &link, &inbox);
     if let Err(error) = link.send(Frame::Open(open)) {
@@ -203,6 +234,68 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
         return Err(error);
     }
     Ok(id)
+}
+
+impl Connecting {
+    /// The offer of the present path, or the word that there is none.
+    fn open(&self, runtime: &Runtime, has_path: bool) -> Result<Open> {
+        let dev = nic_of(runtime, self.dev, self.path.id);
+        let path = has_path.then(|| path_end(dev, &self.path));
+        Ok(Open {
+            listen_nonce: self.listen_nonce,
+            connection: self.connection,
+            nic: runtime.nic(self.dev)?.device.info().name.clone(),
+            nics: nic_count(runtime),
+            paths: path.into_iter().collect(),
+        })
+    }
+
+    /// The listener could not have the present path, as its host has `nics` NICs: offers the next
+    /// one. False: there is none.
+    fn offer_next(&mut self, nics: u8) -> Result<bool> {
+        let runtime = Runtime::get()?;
+        let count = nic_count(runtime).max(nics).min(PATHS_MAX as u8);
+        let next = self.path.id.index() as u8 + 1;
+        let path = offered_path(runtime, self.dev, next..count);
+        let has_path = path.is_ok();
+        if let Ok(path) = path {
+            let old = std::mem::replace(&mut self.path, path);
+            // A device may block.
+            let _ = helpers::submit(Box::new(move || drop(old)));
+        }
+        self.link.send(Frame::Open(self.open(runtime, has_path)?))?;
+        Ok(has_path)
+    }
+}
+
+/// Our end of the first of these paths that can be had.
+fn offered_path(runtime: &Runtime, dev: i32, paths: Range<u8>) -> Result<Path<Ring>> {
+    let mut failure = None;
+    for id in paths.filter_map(PathId::new) {
+        let made = runtime.nic(nic_of(runtime, dev, id)).and_then(|nic| {
+            check_up(nic)?;
+            make_path::<Sender>(&nic.device, &nic.cache, (id, FIRST_LIFE))
+        });
+        match made {
+            Ok(path) => return Ok(path),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+        if settings().routing_algorithm == RoutingAlgorithm::Static {
+            break;
+        }
+    }
+    Err(failure.unwrap_or_else(|| Error::System("there is no other NIC".into())))
+}
+
+/// A device may take a long time to find out that its port is down.
+fn check_up(nic: &Nic) -> Result<()> {
+    match nic.device.port_state() {
+        PortState::Active => Ok(()),
+        PortState::Down => Err(Error::System(format!(
+            "{}: its link is down",
+            nic.device.info().name
+        ))),
+    }
 }
 
 /// Looks for the listener's answer.
@@ -214,8 +307,20 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
     for news in waiting.inbox.take() {
         match news {
             News::Accepted(accept) => outcome = Some(Ok(accept)),
-            News::Refused(reason) => {
-                outcome = Some(Err(Error::Remote(format!("{}: {reason}", waiting.host))));
+            News::Refused(reason, nics) => {
+                let is_offered = if nics == 0 {
+                    Ok(false)
+                } else {
+                    waiting.offer_next(nics)
+                };
+                match is_offered {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        let text = format!("{}: {reason}", waiting.host);
+                        outcome = Some(Err(Error::Remote(text)));
+                    }
+                    Err(error) => outcome = Some(Err(error)),
+                }
             }
             News::LinkDown(reason) => {
                 // The link knows whether the peer failed or does not fit.
@@ -261,7 +366,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     let remote = accept
         .paths
         .iter()
-        .find(|end| end.path == PRIMARY.index() as u16 && end.generation == FIRST_LIFE.wire())
+        .find(|end| end.path == path.id.index() as u16 && end.generation == FIRST_LIFE.wire())
         .ok_or_else(|| Error::Internal("the receiver accepted without a path".into()))?;
     join(&mut path, remote)?;
     // Keys came on the same link behind the answer and before whatever is in the inbox now.
@@ -271,7 +376,7 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
         segment_bytes_max: SEGMENT_BYTES_MAX.min(segment_bytes_max.unwrap_or(u32::MAX)),
     };
     let core = Sender::new(config).map_err(|error| Error::Internal(error.to_string()))?;
-    let end = end(core, FIRST_LIFE)?;
+    let end = end(core, (path.id, FIRST_LIFE))?;
     let label = label(&nic.device.info().name, &waiting.host, &accept.nic, true);
     let nics = path_nics(runtime, waiting.dev, accept.nics)?;
     let connection = waiting.connection;
@@ -296,27 +401,27 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
 }
 
 /// Makes the receiving side of an offer and sends the answer.
-fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<u64> {
+fn answer(
+    runtime: &Runtime,
+    dev: i32,
+    (link, open): (&Arc<Link>, &Open),
+    path: Path<Slots>,
+) -> Result<u64> {
     check_spare()?;
     let nic = runtime.nic(dev)?;
-    let offer = open
-        .paths
-        .iter()
-        .find(|path| path.path == PRIMARY.index() as u16)
-        .ok_or_else(|| Error::Internal("the sender offered no path".into()))?;
-    let generation = Generation(u32::from(offer.generation));
-    let mut path = make_path::<Receiver>(&nic.device, &nic.cache, (PRIMARY, generation))?;
-    join(&mut path, offer)?;
     let connection = random_id()?;
     let reply = Accept {
         to: open.connection,
         connection,
         nic: nic.device.info().name.clone(),
         nics: nic_count(runtime),
-        paths: vec![path_end(dev, &path)],
+        paths: vec![path_end(nic_of(runtime, dev, path.id), &path)],
     };
     let inbox = Arc::<Inbox>::default();
-    let end = end(Receiver::new(ReceiverConfig::default()), generation)?;
+    let end = end(
+        Receiver::new(ReceiverConfig::default()),
+        (path.id, path.generation),
+    )?;
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
     let nics = path_nics(runtime, dev, open.nics)?;
     runtime.steward().add_connection(connection, link, &inbox);
@@ -345,15 +450,26 @@ fn answer(runtime: &Runtime, dev: i32, link: &Arc<Link>, open: &Open) -> Result<
     Ok(id)
 }
 
-/// An end of a connection with its primary path.
-fn end<H: Half>(half: H, generation: Generation) -> Result<End<H>> {
+/// An end of a connection with the path that it begins on. The primary path comes later if that is
+/// another one.
+fn end<H: Half>(half: H, (path, generation): (PathId, Generation)) -> Result<End<H>> {
     let mut end = End::new(end_config(settings(), random_id()?), half);
-    end.add_path(now(), PRIMARY, generation, PRIMARY_PARTS)
+    let parts = if path == PRIMARY {
+        PRIMARY_PARTS
+    } else {
+        end.add_standby(now(), PRIMARY, PRIMARY_PARTS);
+        STANDBY
+    };
+    end.add_path(now(), path, generation, parts)
         .map_err(|error| Error::Internal(error.to_string()))?;
     Ok(end)
 }
 
 fn driver<H: Role>(shared: &Arc<Shared>, end: End<H>, path: Path<H::Memory>) -> Driver<H> {
+    if let Some(nic) = shared.nics.get(path.id.index()) {
+        // No buffer is registered yet that the device could refuse.
+        let _ = shared.regions.activate(path.id, &nic.cache);
+    }
     let quarantine = settings().quarantine;
     Driver::new(shared.clone(), end, path, (routing(settings()), quarantine))
 }
@@ -386,6 +502,12 @@ fn end_config(settings: &Settings, seed: u64) -> EndConfig {
     }
 }
 
+/// Number of this process's NIC on a path of a connection that NCCL made on `dev`.
+fn nic_of(runtime: &Runtime, dev: i32, path: PathId) -> i32 {
+    let first = usize::try_from(dev).unwrap_or(0);
+    ((first + path.index()) % runtime.nics().len().max(1)) as i32
+}
+
 fn nic_count(runtime: &Runtime) -> u8 {
     u8::try_from(runtime.nics().len()).unwrap_or(u8::MAX)
 }
@@ -396,18 +518,17 @@ fn nic_count(runtime: &Runtime) -> u8 {
 fn path_nics(runtime: &Runtime, dev: i32, peer_nics: u8) -> Result<Box<[PathNic]>> {
     let nics = runtime.nics();
     let count = nics.len().max(usize::from(peer_nics)).clamp(1, PATHS_MAX);
-    let first = usize::try_from(dev).unwrap_or(0);
-    let nic = |path: usize| {
-        let dev = (first + path) % nics.len().max(1);
-        let nic = runtime.nic(dev as i32)?;
+    let nic = |path: PathId| {
+        let dev = nic_of(runtime, dev, path);
+        let nic = runtime.nic(dev)?;
         Ok(PathNic {
-            dev,
+            dev: dev as usize,
             device: nic.device.clone(),
             cache: nic.cache.clone(),
             tally: nic.tally.clone(),
         })
     };
-    (0..count).map(nic).collect()
+    (0..count as u8).filter_map(PathId::new).map(nic).collect()
 }
 
 fn join<M: PathMemory>(path: &mut Path<M>, remote: &PathEnd) -> Result<()> {

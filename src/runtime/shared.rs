@@ -155,8 +155,9 @@ pub enum News {
     LinkDown(String),
     /// The listening side agrees to the connection; news for one that is being made.
     Accepted(Accept),
-    /// The listening side declines, with a reason.
-    Refused(String),
+    /// The listening side declines, with a reason. Another path may do if it says how many NICs it
+    /// has.
+    Refused(String, u8),
 }
 
 /// A NIC of this process, by its number, is drained or is not any more.

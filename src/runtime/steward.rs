@@ -332,12 +332,13 @@ impl ControlHandler for Steward {
                         let _ = link.send(Frame::Refuse {
                             to: open.connection,
                             reason,
+                            nics: 0,
                         });
                     }
                 }
             }
             Frame::Accept(accept) => self.deliver(accept.to, News::Accepted(accept)),
-            Frame::Refuse { to, reason } => self.deliver(to, News::Refused(reason)),
+            Frame::Refuse { to, reason, nics } => self.deliver(to, News::Refused(reason, nics)),
             Frame::RegionKey {
                 to,
                 region,

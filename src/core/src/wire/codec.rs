@@ -53,8 +53,9 @@ impl Frame {
             Self::Reset { reason } => put_text(&mut out, reason, REASON_BYTES_MAX),
             Self::Open(open) => put_open(&mut out, open)?,
             Self::Accept(accept) => put_accept(&mut out, accept)?,
-            Self::Refuse { to, reason } => {
+            Self::Refuse { to, reason, nics } => {
                 put_u64(&mut out, *to);
+                out.push(*nics);
                 put_text(&mut out, reason, REASON_BYTES_MAX);
             }
             Self::RegionKey {
@@ -112,6 +113,7 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Option<Frame> {
         ACCEPT => Frame::Accept(read_accept(reader)?),
         REFUSE => Frame::Refuse {
             to: reader.u64()?,
+            nics: reader.u8()?,
             reason: reader.text(REASON_BYTES_MAX)?,
         },
         REGION_KEY => Frame::RegionKey {

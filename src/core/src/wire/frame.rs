@@ -67,6 +67,8 @@ pub enum Frame {
         to: u64,
         /// Why, for the log of the other side.
         reason: String,
+        /// How many NICs this side has, if another path may do; else 0.
+        nics: u8,
     },
     /// The receiving side's key of a memory region on the NIC of one path.
     RegionKey {

@@ -198,7 +198,11 @@ fn frame() -> impl Strategy<Value = Frame> {
         "[ -~]{0,200}".prop_map(|reason| Frame::Reset { reason }),
         ends().prop_map(move |(ids, nic, paths)| open(ids, nic, paths)),
         ends().prop_map(move |(ids, nic, paths)| accept(ids, nic, paths)),
-        (any::<u64>(), "[ -~]{0,1024}").prop_map(|(to, reason)| Frame::Refuse { to, reason }),
+        (any::<u64>(), "[ -~]{0,1024}", any::<u8>()).prop_map(|(to, reason, nics)| Frame::Refuse {
+            to,
+            reason,
+            nics
+        }),
         any::<(u64, u32, u8, u32)>().prop_map(|(to, region, path, rkey)| Frame::RegionKey {
             to,
             region,
@@ -325,6 +329,7 @@ fn limits_are_errors_or_cuts() {
     let refuse = Frame::Refuse {
         to: 1,
         reason: "é".repeat(4000),
+        nics: 0,
     };
     let body = refuse.encode().expect("cut");
     let Ok(Frame::Refuse { reason, .. }) = Frame::decode(refuse.kind(), &body) else {
