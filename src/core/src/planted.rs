@@ -256,6 +256,8 @@ bugs! {
     IdleFails = "idle-fails",
     /// PROTOCOL R62: nobody watches a send that only waits for the credit of an early message.
     EarlyIsUnwatched = "early-is-unwatched",
+    /// PROTOCOL R61: whoever finds nowhere better asks nobody.
+    NobodyIsWoken = "nobody-is-woken",
     /// PROTOCOL R62: requests never fail.
     NeverGivesUp = "never-gives-up",
     /// PROTOCOL R62: they never fail where a generation could not be fenced.

@@ -111,6 +111,7 @@ const OF_WATCHDOG: &[Check] = &[
         Bug::ResentIsUnwatched,
         watched::what_is_said_again_is_watched,
     ),
+    (Bug::NobodyIsWoken, watched::a_silent_peer_is_woken),
     (
         Bug::LastAnswersCount,
         watched::the_last_answer_does_not_count,

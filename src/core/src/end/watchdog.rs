@@ -302,6 +302,11 @@ impl<H: Half> End<H> {
             state.since = now;
             state.is_hinted &= planted(Bug::HintsStay);
         }
+        if !planted(Bug::NobodyIsWoken) {
+            // Software NICs answer when their program looks at them, and one that has received all
+            // does not: a frame makes it look.
+            self.request_credits(now);
+        }
         let jitter = self.jitter(self.config.probe_ns / 4);
         self.suspect(now.plus(jitter), id);
     }

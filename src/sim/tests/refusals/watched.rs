@@ -2,6 +2,7 @@
 
 use r2ccl_core::limits::SEND_DEPTH;
 use r2ccl_core::wire::eager::EagerHead;
+use r2ccl_core::wire::path_frame::PathFrame;
 use r2ccl_core::{
     Action, EndConfig, Evidence, Half, Health, PathId, ProbeKind, ReceiveBuffer, ReceiveEnd,
     Receiver, ReceiverConfig, RegionId, SendEnd, Seq, Time,
@@ -126,6 +127,17 @@ pub fn slow_work_is_waited_for() -> bool {
     pass(&mut end, 2000);
     assert_eq!(health(&end), Health::Down);
     waits
+}
+
+/// PROTOCOL R61: no probe passes, perhaps since the other end's program does not look.
+pub fn a_silent_peer_is_woken() -> bool {
+    let (mut end, _) = stalled(2);
+    let now = at(400);
+    end.handle_timeout(now);
+    let mut actions = core::iter::from_fn(|| end.poll_action(now));
+    let is_asked = actions.any(|action| action == Action::Send(PathFrame::Resend));
+    assert_eq!(health(&end), Health::Suspect);
+    is_asked
 }
 
 /// A receiving end with one path and an open receive.
