@@ -21,6 +21,8 @@ pub struct Seen {
     closed: u64,
     /// Paths that came back before their hold-down was over.
     quick: u64,
+    /// When it was called last without a path that stayed in service.
+    lonely: Option<Nanos>,
     /// When paths failed and came back.
     pub times: Times,
     /// A device has not taken what was posted in this call.
@@ -39,20 +41,31 @@ impl Seen {
         let statistics = end.statistics;
         let mut result = Ok(());
         if side == Side::Sender {
-            let mut old_paths = self.paths.iter().flatten();
-            let had_service = old_paths.any(|path| path.health.is_in_service());
+            // Those that were in service may all have ended in this very call.
+            let serves = |path: &Option<HealthSnapshot>| {
+                path.as_ref()
+                    .is_some_and(|path| path.health.is_in_service())
+            };
+            let mut pairs = self.paths.iter().zip(&end.paths);
+            if !pairs.any(|(old, new)| serves(old) && serves(new)) {
+                self.lonely = Some(now);
+            }
             // Where no path is in service the wait for one stays short.
-            let longest = if had_service {
-                Nanos::MAX
-            } else {
-                config.hold_down_ns
+            let lonely = self.lonely;
+            let longest = |old: &HealthSnapshot| {
+                let is_short = lonely.is_some_and(|at| at >= old.since.nanoseconds());
+                if is_short {
+                    config.hold_down_ns
+                } else {
+                    Nanos::MAX
+                }
             };
             let pairs = self.paths.iter().zip(&end.paths).enumerate();
             // One that was never in service need not wait.
             let pairs = pairs.filter(|(path, _)| self.times.has_served(*path));
             let pairs = pairs.filter_map(|(_, (old, new))| Some((old.as_ref()?, new.as_ref()?)));
             let quick = pairs
-                .filter(|(old, new)| is_quick(old, new, longest))
+                .filter(|(old, new)| is_quick(old, new, longest(old)))
                 .count();
             self.quick += quick as u64;
             let pairs = self.paths.iter().zip(&end.paths).enumerate();
