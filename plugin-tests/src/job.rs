@@ -96,7 +96,7 @@ impl Job {
             let has_ended = child.try_wait().expect("a child of ours").is_some();
             if has_ended || start.elapsed() > PATIENCE {
                 let (status, said) = (self.status(), self.said());
-                let shown = has_ended.then(|| self.result());
+                let shown = has_ended.then(|| self.end());
                 panic!("waited in vain for {what}: {shown:?}\n{status:#}\n{said}");
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -127,8 +127,7 @@ impl Job {
 
     /// Waits for the end; every byte must be right. Returns the log.
     pub fn finish(mut self) -> String {
-        let child = self.child.take().expect("it runs");
-        let output = child.wait_with_output().expect("a child of ours");
+        let output = self.end();
         let said = self.said();
         assert!(output.status.success(), "{}\n{said}", output.status);
         let result = result(&output, "the job");
@@ -136,12 +135,10 @@ impl Job {
         said
     }
 
-    /// Waits for the end, whatever it is: the exit code, and what the command says of it.
-    pub fn result(&mut self) -> (Option<i32>, String) {
+    /// Waits for the end, whatever it is.
+    pub fn end(&mut self) -> Output {
         let child = self.child.take().expect("it runs");
-        let output = child.wait_with_output().expect("a child of ours");
-        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.code(), shown)
+        child.wait_with_output().expect("a child of ours")
     }
 
     /// Ends it with SIGKILL, hosts first.

@@ -107,8 +107,8 @@ fn no_connection_is_made_without_a_nic() {
         // It may have ended before it can answer.
         job.command(&format!("chaos {nic} kill"));
     }
-    let (code, shown) = job.result();
-    assert_eq!(code, Some(1), "{shown}");
+    let output = job.end();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = job.said();
     assert!(said.contains("its link is down"), "{said}");
 }

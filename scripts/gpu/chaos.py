@@ -1,6 +1,7 @@
 """Breaks things under a running launch: software NICs by command, TCP connections from outside."""
 
 import ctypes
+import functools
 import json
 import os
 import random
@@ -18,6 +19,10 @@ PIDFD_OPEN, PIDFD_GETFD = 434, 438
 ESTABLISHED = "01"
 
 
+def _all_run(children):
+    return all(child.poll() is None for child in children)
+
+
 class Breaker:
     """Breaks one software NIC after the other until the launch is over.
 
@@ -33,7 +38,7 @@ class Breaker:
         self.seen = {}
 
     def __call__(self, children):
-        running = lambda: all(child.poll() is None for child in children)
+        running = functools.partial(_all_run, children)
         hosts = []
         while running() and len(hosts) < len(children):
             hosts = sorted(host["host"] for host in self.status() if host["processes"])
@@ -64,13 +69,13 @@ class Breaker:
         return {
             "faults": dict(sorted(self.faults.items())),
             "failovers": total("failovers"), "failbacks": total("failbacks"),
-            "bytes_sent_by_nic": self._by_nic("bytes_sent"),
+            "bytes_sent_by_nic": self._bytes_by_nic(),
         }
 
-    def _by_nic(self, key):
+    def _bytes_by_nic(self):
         sums = {}
         for (_, name), nic in self.seen.items():
-            sums[name] = sums.get(name, 0) + nic[key]
+            sums[name] = sums.get(name, 0) + nic["bytes_sent"]
         return dict(sorted(sums.items()))
 
     def _run(self, *words):
@@ -117,7 +122,7 @@ class Cutter:
         self.cut = 0
 
     def __call__(self, children):
-        running = lambda: all(child.poll() is None for child in children)
+        running = functools.partial(_all_run, children)
         since = None
         while running():
             found = self._connections(children)

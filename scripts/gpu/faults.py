@@ -3,7 +3,6 @@
 The NICs are four software NICs a rank on loopback addresses, which `r2ccl chaos` breaks."""
 
 import launch
-import nccl_log
 import parts
 from chaos import Breaker, Cutter
 
@@ -33,7 +32,7 @@ def run(context, command):
             breakers[name] = Breaker(command, boards, name)
         outcome = launch.run_ranks(context, f"faults-{name}", arguments, ranks, env, limit_s,
                                    meanwhile=breakers.get(name))
-        outcome.problems += nccl_log.problems(outcome.logs, context.network)
+        parts.checked(context, outcome, env["NCCL_PROTO"])
         if breaks:
             outcome.problems += breakers[name].problems
         outcomes[name] = outcome
@@ -45,11 +44,7 @@ def run(context, command):
         start(name, ["rank_training.py", str(TRAINING_STEPS)], TRAINING_RANKS, parts.PINNED,
               150, breaks)
     problems = [f"{item.name}: {text}" for item in outcomes.values() for text in item.problems]
-    for rank in range(TRAINING_RANKS):
-        hurt, whole = (outcomes[name].ranks[rank] for name in ("training", "training-whole"))
-        for key in ("losses", "parameters"):
-            if not hurt.get(key) or hurt[key] != whole.get(key):
-                problems.append(f"rank {rank}: the {key} differ from those without faults")
+    problems += parts.training_differences(outcomes["training"], outcomes["training-whole"])
     reports = {name: breaker.report() for name, breaker in breakers.items()}
     struck = sum(sum(report["faults"].values()) for report in reports.values())
     if struck < FAULTS_MIN:

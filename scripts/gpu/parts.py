@@ -30,7 +30,7 @@ def _part(launches):
     return {"problems": problems, "launches": [item.report() for item in launches]}
 
 
-def _checked(context, outcome, protocol=None, exported=None):
+def checked(context, outcome, protocol=None, exported=None):
     """Adds to the outcome what its logs say against it. The plugin must have been used."""
     if outcome.logs:
         offered = exported or elf.net_versions(context.plugin)
@@ -65,7 +65,7 @@ def collectives(context):
             arguments = ["rank_collectives.py", "few" if optional else level]
             name = f"collectives-{ranks}-{protocol}"
             outcome = launch.run_ranks(context, name, arguments, ranks, env, 150)
-            _checked(context, outcome, None if optional else protocol)
+            checked(context, outcome, None if optional else protocol)
             (informing if optional else required).append(outcome)
     result = _part(required)
     result["cases"] = cases_of(required)
@@ -85,7 +85,7 @@ def versions(context):
         env = {**context.plugin_env(variant), "NCCL_PROTO": "Simple"}
         name = f"versions-v{version}"
         outcome = launch.run_ranks(context, name, ["rank_collectives.py", "few"], 2, env, 90)
-        launches.append(_checked(context, outcome, "Simple", kept))
+        launches.append(checked(context, outcome, "Simple", kept))
     result = _part(launches)
     seen = {table for item in launches for table in item.report()["tables"]}
     result["tables"] = sorted(seen)
@@ -110,7 +110,7 @@ def loading(context):
             continue
         env = {**context.plugin_env(), **settings}
         outcome = launch.run_ranks(context, f"loading-{way}", arguments, 2, env, 90)
-        launches.append(_checked(context, outcome))
+        launches.append(checked(context, outcome))
     result = _part(launches)
     env = {**context.plugin_env(), "NCCL_NET": "NoSuchNetwork"}
     outcome = launch.run_ranks(context, "loading-other-name", arguments, 2, env, REFUSAL_LIMIT_S)
@@ -144,7 +144,7 @@ def cycles(context):
             context, f"cycles-{network}", arguments, 2, env, 200, subsystems="INIT,NET,ENV"
         )
         if network == "plugin":
-            _checked(context, outcome)
+            checked(context, outcome)
         outcomes[network] = outcome
         growth[network] = [_growth(r["series"]) for r in outcome.ranks if r.get("series")]
     result = _part(list(outcomes.values()))
@@ -168,7 +168,7 @@ def lifecycle(context):
         outcome = launch.run_ranks(
             context, f"lifecycle-{sharing}", ["rank_lifecycle.py"], 2, env, 120
         )
-        _checked(context, outcome)
+        checked(context, outcome)
         if not all(log.splits for log in outcome.logs):
             outcome.problems.append("NCCL's log shows no split communicator")
         outcomes.append(outcome)
@@ -178,6 +178,16 @@ def lifecycle(context):
         (max(rank["abort_seconds"]) for rank in ranks if rank.get("abort_seconds")), default=None
     )
     return result
+
+
+def training_differences(mine, control):
+    """Where two trainings, launches of the same ranks, have not given the same numbers."""
+    found = []
+    for rank, (row, other) in enumerate(zip(mine.ranks, control.ranks, strict=True)):
+        for key in ("losses", "parameters"):
+            if not row.get(key) or row[key] != other.get(key):
+                found.append(f"rank {rank}: the {key} differ from those of {control.name}")
+    return found
 
 
 def training(context):
@@ -190,15 +200,10 @@ def training(context):
             context, f"training-{network}", ["rank_training.py", steps], ranks,
             {**env, **PINNED}, 150,
         )
-    _checked(context, outcomes["plugin"], "Simple")
+    checked(context, outcomes["plugin"], "Simple")
     outcomes["socket"].problems += nccl_log.problems(outcomes["socket"].logs, "Socket")
     result = _part(list(outcomes.values()))
-    for rank in range(ranks):
-        mine, control = (outcomes[key].ranks[rank] for key in ("plugin", "socket"))
-        if not mine.get("losses") or mine["losses"] != control.get("losses"):
-            result["problems"].append(f"rank {rank}: the losses differ")
-        if mine.get("parameters") != control.get("parameters"):
-            result["problems"].append(f"rank {rank}: the final parameters differ")
+    result["problems"] += training_differences(outcomes["plugin"], outcomes["socket"])
     shown = ("losses", "first", "last", "parameters")
     result["rank0"] = {key: outcomes["plugin"].ranks[0].get(key) for key in shown}
     result["steps"], result["ranks"] = int(steps), ranks
@@ -215,7 +220,7 @@ def death(context):
     outcome = launch.run_ranks(
         context, "death", ["rank_death.py"], 2, env, 100, may_die={1}
     )
-    _checked(context, outcome)
+    checked(context, outcome)
     result = _part([outcome])
     seconds = outcome.ranks[0].get("seconds")
     result["seconds_to_error"] = seconds
@@ -237,7 +242,7 @@ def jax(context):
     outcome = launch.run_ranks(
         context, "jax", ["rank_jax.py"], 2, env, 180, devices_visible=True
     )
-    _checked(context, outcome)
+    checked(context, outcome)
     result = _part([outcome])
     result["cases"] = cases_of([outcome])
     result["jax"] = outcome.ranks[0].get("jax")

@@ -31,7 +31,6 @@ use super::driver::{Driver, Role, STANDBY, make_path};
 use super::error::{Error, Result};
 use super::group::Group;
 use super::memory::{Regions, check_spare};
-use super::nic::Nic;
 use super::path::Path;
 use super::receive::ReceiveConnection;
 use super::ring::{PathMemory, Ring, Slots};
@@ -40,6 +39,9 @@ use super::shared::{Inbox, News, PathMarks, PathNic, Shared, Watch};
 use super::table::{Kind, Table};
 use super::{RECEIVES, Runtime, SENDS, now};
 use crate::config::{Fence, RoutingAlgorithm, Settings, settings};
+
+/// Why an offer is declined whose listener is not there any more.
+pub const LISTENER_CLOSED: &str = "the receiver has closed this listener";
 
 /// The path that a connection is made on, in its first life.
 const PRIMARY: PathId = PathId::PRIMARY;
@@ -75,12 +77,7 @@ impl ListenInbox {
         if offers.len() < OFFERS_MAX {
             offers.push_back((link, open));
         } else {
-            let reason = "too many connections wait at one listener".into();
-            let _ = link.send(Frame::Refuse {
-                to: open.connection,
-                reason,
-                nics: 0,
-            });
+            decline(&link, &open, "too many connections wait at one listener", 0);
         }
     }
 
@@ -134,14 +131,19 @@ pub fn close_listen(id: u64) -> Result<()> {
     let (listen, _) = LISTENS.remove(id).ok_or_else(|| unknown("listener"))?;
     Runtime::get()?.steward().remove_listen(listen.nonce);
     for (link, open) in listen.inbox.offers.lock().drain(..) {
-        let reason = "the receiver has closed this listener".into();
-        let _ = link.send(Frame::Refuse {
-            to: open.connection,
-            reason,
-            nics: 0,
-        });
+        decline(&link, &open, LISTENER_CLOSED, 0);
     }
     Ok(())
+}
+
+/// Declines an offer. Another path may do if `nics`, the number of this host's NICs, is not 0.
+pub fn decline(link: &Arc<Link>, open: &Open, reason: &str, nics: u8) {
+    // A sender whose link is down learns it from there.
+    let _ = link.send(Frame::Refuse {
+        to: open.connection,
+        reason: reason.into(),
+        nics,
+    });
 }
 
 /// Begins or continues a connection to the listener of `handle`. `None`: not yet, call again with
@@ -168,28 +170,22 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
     let Some((link, open)) = offer else {
         return Ok(None);
     };
-    let refuse = |error: &Error, nics| {
-        let (to, reason) = (open.connection, error.to_string());
-        let _ = link.send(Frame::Refuse { to, reason, nics });
-    };
-    match accepted_path(runtime, dev, &open) {
-        Ok(path) => answer(runtime, dev, (&link, &open), path)
-            .inspect_err(|error| refuse(error, 0))
-            .map(Some),
+    let path = match accepted_path(runtime, dev, &open) {
         // The next offer is for another path; the last one says that there is none.
-        Err(error) if settings().routing_algorithm != RoutingAlgorithm::Static => {
-            refuse(&error, nic_count(runtime));
-            if open.paths.is_empty() {
-                Err(error)
-            } else {
-                Ok(None)
-            }
+        Err(error) if has_other_paths() && !open.paths.is_empty() => {
+            decline(&link, &open, &error.to_string(), nic_count(runtime));
+            return Ok(None);
         }
-        Err(error) => {
-            refuse(&error, 0);
-            Err(error)
-        }
-    }
+        path => path,
+    };
+    path.and_then(|path| answer(runtime, dev, (&link, &open), path))
+        .inspect_err(|error| decline(&link, &open, &error.to_string(), 0))
+        .map(Some)
+}
+
+/// Whether a connection may use other paths than the one between the NICs that NCCL chose.
+fn has_other_paths() -> bool {
+    settings().routing_algorithm != RoutingAlgorithm::Static
 }
 
 /// This end of the path that was offered.
@@ -199,10 +195,8 @@ fn accepted_path(runtime: &Runtime, dev: i32, open: &Open) -> Result<Path<Slots>
     let id = PathId::new(offer.path as u8).filter(|_| offer.path < PATHS_MAX as u16);
     let id =
         id.ok_or_else(|| Error::Internal("the sender offered a path beyond the last".into()))?;
-    let nic = runtime.nic(nic_of(runtime, dev, id))?;
-    check_up(nic)?;
     let generation = Generation(u32::from(offer.generation));
-    let mut path = make_path::<Receiver>(&nic.device, &nic.cache, (id, generation))?;
+    let mut path = first_path::<Receiver>(runtime, dev, (id, generation))?;
     join(&mut path, offer)?;
     Ok(path)
 }
@@ -239,8 +233,7 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
 impl Connecting {
     /// The offer of the present path, or the word that there is none.
     fn open(&self, runtime: &Runtime, has_path: bool) -> Result<Open> {
-        let dev = nic_of(runtime, self.dev, self.path.id);
-        let path = has_path.then(|| path_end(dev, &self.path));
+        let path = has_path.then(|| path_end(runtime, self.dev, &self.path));
         Ok(Open {
             listen_nonce: self.listen_nonce,
             connection: self.connection,
@@ -250,9 +243,12 @@ impl Connecting {
         })
     }
 
-    /// The listener could not have the present path, as its host has `nics` NICs: offers the next
-    /// one. False: there is none.
+    /// The listener could not have the present path, and its host has `nics` NICs: offers the next
+    /// one. False: there is none, or (`nics` is 0) none would do.
     fn offer_next(&mut self, nics: u8) -> Result<bool> {
+        if nics == 0 {
+            return Ok(false);
+        }
         let runtime = Runtime::get()?;
         let count = nic_count(runtime).max(nics).min(PATHS_MAX as u8);
         let next = self.path.id.index() as u8 + 1;
@@ -272,30 +268,30 @@ impl Connecting {
 fn offered_path(runtime: &Runtime, dev: i32, paths: Range<u8>) -> Result<Path<Ring>> {
     let mut failure = None;
     for id in paths.filter_map(PathId::new) {
-        let made = runtime.nic(nic_of(runtime, dev, id)).and_then(|nic| {
-            check_up(nic)?;
-            make_path::<Sender>(&nic.device, &nic.cache, (id, FIRST_LIFE))
-        });
-        match made {
+        match first_path::<Sender>(runtime, dev, (id, FIRST_LIFE)) {
             Ok(path) => return Ok(path),
             Err(error) => failure = failure.or(Some(error)),
         }
-        if settings().routing_algorithm == RoutingAlgorithm::Static {
+        if !has_other_paths() {
             break;
         }
     }
     Err(failure.unwrap_or_else(|| Error::System("there is no other NIC".into())))
 }
 
-/// A device may take a long time to find out that its port is down.
-fn check_up(nic: &Nic) -> Result<()> {
-    match nic.device.port_state() {
-        PortState::Active => Ok(()),
-        PortState::Down => Err(Error::System(format!(
-            "{}: its link is down",
-            nic.device.info().name
-        ))),
+/// This end of the path that a connection begins on.
+fn first_path<H: Role>(
+    runtime: &Runtime,
+    dev: i32,
+    (id, generation): (PathId, Generation),
+) -> Result<Path<H::Memory>> {
+    let nic = runtime.nic(nic_of(runtime, dev, id))?;
+    // A device may take a long time to find that out.
+    if nic.device.port_state() == PortState::Down {
+        let name = &nic.device.info().name;
+        return Err(Error::System(format!("{name}: its link is down")));
     }
+    make_path::<H>(&nic.device, &nic.cache, (id, generation))
 }
 
 /// Looks for the listener's answer.
@@ -307,21 +303,13 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
     for news in waiting.inbox.take() {
         match news {
             News::Accepted(accept) => outcome = Some(Ok(accept)),
-            News::Refused(reason, nics) => {
-                let is_offered = if nics == 0 {
-                    Ok(false)
-                } else {
-                    waiting.offer_next(nics)
-                };
-                match is_offered {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        let text = format!("{}: {reason}", waiting.host);
-                        outcome = Some(Err(Error::Remote(text)));
-                    }
-                    Err(error) => outcome = Some(Err(error)),
+            News::Refused(reason, nics) => match waiting.offer_next(nics) {
+                Ok(true) => {}
+                Ok(false) => {
+                    outcome = Some(Err(Error::Remote(format!("{}: {reason}", waiting.host))));
                 }
-            }
+                Err(error) => outcome = Some(Err(error)),
+            },
             News::LinkDown(reason) => {
                 // The link knows whether the peer failed or does not fit.
                 let error = waiting.link.error();
@@ -415,7 +403,7 @@ fn answer(
         connection,
         nic: nic.device.info().name.clone(),
         nics: nic_count(runtime),
-        paths: vec![path_end(nic_of(runtime, dev, path.id), &path)],
+        paths: vec![path_end(runtime, dev, &path)],
     };
     let inbox = Arc::<Inbox>::default();
     let end = end(
@@ -551,13 +539,13 @@ fn label(own_nic: &str, peer_host: &str, peer_nic: &str, sending: bool) -> Strin
     }
 }
 
-/// Our end of the primary path, for the peer.
-fn path_end<M: PathMemory>(dev: i32, path: &Path<M>) -> PathEnd {
+/// Our end of a path, for the peer.
+fn path_end<M: PathMemory>(runtime: &Runtime, dev: i32, path: &Path<M>) -> PathEnd {
     let endpoint = path.endpoint();
     PathEnd {
         path: path.id.index() as u16,
         generation: path.generation.wire(),
-        nic: u8::try_from(dev).unwrap_or(u8::MAX),
+        nic: u8::try_from(nic_of(runtime, dev, path.id)).unwrap_or(u8::MAX),
         queue_pair: endpoint.queue_pair,
         memory_address: endpoint.memory_address,
         memory_rkey: endpoint.memory_rkey,

@@ -14,7 +14,7 @@ use r2ccl_fabric::{DeviceEvent, PortState, SharedDevice};
 use super::control::{ControlHandler, ControlPlane, Link, LinkError};
 use super::memory::RegionKey;
 use super::nic::Nic;
-use super::setup::ListenInbox;
+use super::setup::{LISTENER_CLOSED, ListenInbox, decline};
 use super::shared::{DrainNews, Inbox, News, PortChange, Shared, Tally};
 use super::table::{Kind, Table};
 use super::{RECEIVES, SENDS, time_until};
@@ -327,14 +327,7 @@ impl ControlHandler for Steward {
                 let listen = self.listens.lock().get(&open.listen_nonce).cloned();
                 match listen {
                     Some(inbox) => inbox.put(link.clone(), open),
-                    None => {
-                        let reason = "the receiver has closed this listener".into();
-                        let _ = link.send(Frame::Refuse {
-                            to: open.connection,
-                            reason,
-                            nics: 0,
-                        });
-                    }
+                    None => decline(link, &open, LISTENER_CLOSED, 0),
                 }
             }
             Frame::Accept(accept) => self.deliver(accept.to, News::Accepted(accept)),

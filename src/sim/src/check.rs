@@ -175,7 +175,7 @@ impl Postings {
 
     /// Whether no write that was posted on a queue pair can land any more: its target is in error
     /// and drained, or it is itself and a quarantine has passed.
-    fn is_fenced(&self, nics: &Nics, now: Nanos, qp: QpId) -> bool {
+    pub fn is_fenced(&self, nics: &Nics, now: Nanos, qp: QpId) -> bool {
         let source = &nics.qps[qp];
         let at_target = source
             .peer

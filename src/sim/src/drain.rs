@@ -49,37 +49,28 @@ impl Connection {
 impl World {
     /// Somebody tells an end of a connection to keep off a path, or to use it again.
     pub(crate) fn drain(&mut self, number: u64, on: bool) {
-        let index = (number >> 8) as usize % self.connections.len();
-        let side = if number % 2 == 0 {
-            Side::Sender
-        } else {
-            Side::Receiver
-        };
-        let path = (number >> 16) as usize % self.connections[index].paths.len();
-        self.order(index, side, path, on);
+        let end = self.victim_end(number);
+        let path = (number >> 16) as usize % self.connections[end.connection].paths.len();
+        self.order(end, path, on);
     }
 
-    fn order(&mut self, index: usize, side: Side, path: usize, on: bool) {
+    fn order(&mut self, end: EndId, path: usize, on: bool) {
         let time = self.time();
-        let connection = &mut self.connections[index];
+        let connection = &mut self.connections[end.connection];
         connection.drains.is_any = true;
-        connection.drains.orders[side as usize][path] = on;
-        connection.drain(side, time, Self::path(path), on);
-        let end = EndId {
-            connection: index,
-            side,
-        };
+        connection.drains.orders[end.side as usize][path] = on;
+        connection.drain(end.side, time, Self::path(path), on);
         self.wake_at(end, self.queue.now());
     }
 
     /// Half of the paths that somebody should keep off may be used again; the others stay so.
     pub(crate) fn undrain_some(&mut self) {
-        for index in 0..self.connections.len() {
+        for connection in 0..self.connections.len() {
             for side in [Side::Sender, Side::Receiver] {
-                for path in 0..self.connections[index].paths.len() {
-                    let is_ordered = self.connections[index].drains.orders[side as usize][path];
-                    if is_ordered && self.random.percent(50) {
-                        self.order(index, side, path, false);
+                for path in 0..self.connections[connection].paths.len() {
+                    let drains = &self.connections[connection].drains;
+                    if drains.orders[side as usize][path] && self.random.percent(50) {
+                        self.order(EndId { connection, side }, path, false);
                     }
                 }
             }
@@ -128,9 +119,8 @@ impl World {
         };
         let qp = &self.nics.qps[held.qp];
         let has_arrived = |ordinal| self.nics.has_accepted(held.qp, ordinal);
-        let can_land = qp
-            .peer
-            .is_some_and(|peer| self.nics.qps[peer].fenced_at.is_none());
+        let now = self.queue.now();
+        let can_land = !connection.postings.is_fenced(&self.nics, now, held.qp);
         if can_land && qp.is_ready() && !qp.unanswered_all(has_arrived) {
             let text = format!("{end:?} says that {path:?} is out of use, with work under way");
             self.fail(Class::Liveness, text);

@@ -1,12 +1,13 @@
 //! Faults strike and end.
 
+use crate::connection::Side;
 use crate::endings::Leave;
 use crate::fabric::NicId;
 use crate::fault::{Kind, When, lateness};
 use crate::helper::HANG_STEP;
 use crate::nic::{QpId, State, Status};
 use crate::queue::{MICROSECOND, MILLISECOND, Nanos, SECOND};
-use crate::world::{Event, Hint, World};
+use crate::world::{EndId, Event, Hint, World};
 
 /// Longest time from a link until its port has an address.
 const ADDRESS_LATE_MAX: Nanos = 3 * SECOND;
@@ -70,6 +71,18 @@ impl World {
             }
         }
         self.recoveries += 1;
+    }
+
+    /// An end of some connection.
+    pub(crate) fn victim_end(&self, number: u64) -> EndId {
+        EndId {
+            connection: (number >> 8) as usize % self.connections.len(),
+            side: if number % 2 == 0 {
+                Side::Sender
+            } else {
+                Side::Receiver
+            },
+        }
     }
 
     /// A NIC that some connection uses.

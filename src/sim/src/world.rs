@@ -488,13 +488,9 @@ impl World {
 
     /// Counts a fault against the states of the paths of its victim.
     pub(crate) fn record(&mut self, kind: Kind, number: u64) {
-        let connection = &self.connections[(number >> 8) as usize % self.connections.len()];
-        let side = if number % 2 == 0 {
-            Side::Sender
-        } else {
-            Side::Receiver
-        };
-        for health in connection.healths(side) {
+        let end = self.victim_end(number);
+        let connection = &self.connections[end.connection];
+        for health in connection.healths(end.side) {
             self.coverage.record(kind, health);
         }
         let is_eager = connection

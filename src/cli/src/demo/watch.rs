@@ -43,7 +43,8 @@ pub struct Watch {
     pub back: [Option<f64>; NICS],
     repaired: [Option<f64>; NICS],
     is_dead: [bool; NICS],
-    printed: (f64, usize),
+    /// When the last line was printed; 0 before the first.
+    printed: f64,
 }
 
 impl Watch {
@@ -60,7 +61,7 @@ impl Watch {
             back: [None; NICS],
             repaired: [None; NICS],
             is_dead: [false; NICS],
-            printed: (0.0, 0),
+            printed: 0.0,
         })
     }
 
@@ -79,7 +80,7 @@ impl Watch {
                 }
                 self.done.push(self.now());
                 self.line(&act.text());
-            } else if self.now() >= self.printed.0 + LINE {
+            } else if self.now() >= self.printed + LINE {
                 self.line("");
             }
             std::thread::sleep(LOOK);
@@ -141,10 +142,10 @@ impl Watch {
 
     /// One line of the plot, which grows downwards.
     fn line(&mut self, note: &str) {
-        let (from, now) = (self.printed.0, self.now());
+        let (from, now) = (self.printed, self.now());
         let rates = self.rates(from, now);
         if !self.is_quiet {
-            if self.printed.1 == 0 {
+            if from == 0.0 {
                 let heads: String = (0..NICS).map(|nic| format!("  soft{nic:<11}")).collect();
                 println!("  seconds{heads}  all");
             }
@@ -162,7 +163,7 @@ impl Watch {
             };
             println!("  {now:>7.1}{cells}  {total:.2}{note}");
         }
-        self.printed = (now, self.printed.1 + 1);
+        self.printed = now;
     }
 }
 
