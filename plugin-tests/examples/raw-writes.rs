@@ -59,7 +59,7 @@ fn open(nic: &str) -> Result<Arc<VerbsDevice>, Failure> {
         ..VerbsConfig::default()
     };
     let found = open_all(&config, &|device, _| device == nic)?;
-    let device = found.devices.into_iter().next();
+    let device = found.ports.into_iter().next().map(|port| port.device);
     Ok(device.ok_or_else(|| format!("no {nic}: {:?}", found.notes))?)
 }
 

@@ -9,12 +9,17 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::command::{bench, result};
+use crate::network::{Nics, moved};
 use crate::plugin;
+use crate::process::children;
 
 /// No single condition may take longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that the loopback interface moves in a step of a job.
+pub const STEP_BYTES: u64 = 16 << 20;
 
-/// Two hosts, `h0` which sends and `h1`, each with the software NICs `soft0` and `soft1`.
+/// Two hosts, `h0` which sends in a stream and `h1`, each with the software NICs `soft0` and
+/// `soft1`, unless the settings say other ones.
 pub struct Job {
     child: Option<Child>,
     log: tempfile::NamedTempFile,
@@ -44,6 +49,11 @@ impl Job {
             log,
             board: board.to_owned(),
         }
+    }
+
+    /// Starts one over NICs of this network, so fast each.
+    pub fn over(nics: &Nics, rate: &str, board: &Path, arguments: &str) -> Self {
+        Self::start(board, arguments, &[("R2CCL_SOFT_NICS", &nics.list(rate))])
     }
 
     /// The command `r2ccl` on the job's boards.
@@ -92,8 +102,7 @@ impl Job {
     pub fn wait(&mut self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
         while !condition(self) {
-            let child = self.child.as_mut().expect("it runs");
-            let has_ended = child.try_wait().expect("a child of ours").is_some();
+            let has_ended = !self.is_running();
             if has_ended || start.elapsed() > PATIENCE {
                 let (status, said) = (self.status(), self.said());
                 let shown = has_ended.then(|| self.end());
@@ -111,13 +120,30 @@ impl Job {
         });
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        let child = self.child.as_mut().expect("it runs");
+        child.try_wait().expect("a child of ours").is_none()
+    }
+
+    /// Waits until the job has moved one step more in this network; false when it has ended.
+    pub fn step(&mut self) -> bool {
+        let until = moved() + STEP_BYTES;
+        let start = Instant::now();
+        while moved() < until {
+            if !self.is_running() {
+                return false;
+            }
+            let said = || format!("the job stands\n{}", self.said());
+            assert!(start.elapsed() < PATIENCE, "{}", said());
+            std::thread::yield_now();
+        }
+        true
+    }
+
     /// The processes that play hosts: the children of the command.
     pub fn hosts(&self) -> Vec<Pid> {
-        let id = self.child.as_ref().expect("it runs").id();
-        let file = format!("/proc/{id}/task/{id}/children");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let hosts = text.split_whitespace().filter_map(|pid| pid.parse().ok());
-        hosts.map(Pid::from_raw).collect()
+        children(self.child.as_ref().expect("it runs").id())
     }
 
     /// What it has logged.

@@ -1,6 +1,7 @@
 //! Harness.
 
 pub mod command;
+pub mod holdings;
 pub mod job;
 pub mod net;
 pub mod network;

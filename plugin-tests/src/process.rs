@@ -2,9 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{Shutdown, SockaddrIn, getpeername, shutdown};
+use nix::unistd::Pid;
 
 /// Set in a process that runs one test by itself.
 const ALONE: &str = "PLUGIN_TEST_ALONE";
@@ -76,6 +81,47 @@ pub fn command(test: &str, settings: &[(&str, &str)]) -> Command {
         };
     }
     command
+}
+
+/// The processes that this one has started and that still run.
+pub fn children(process: u32) -> Vec<Pid> {
+    let parent = format!("PPid:\t{process}\n");
+    let entries = std::fs::read_dir("/proc").expect("proc");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_child = |process: &i32| {
+        // One that has just ended has no status.
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| status.contains(&parent) && !status.contains("State:\tZ"))
+    };
+    let processes = names.filter_map(|name| name.parse().ok());
+    processes.filter(is_child).map(Pid::from_raw).collect()
+}
+
+/// Shuts down the TCP connections of a process to this address, both ways, behind its back; says
+/// how many there were.
+pub fn shut_down_connections(process: Pid, address: Ipv4Addr) -> usize {
+    // SAFETY: no pointers are passed.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0) };
+    assert!(handle >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: it is new, and nobody else has it.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).expect("a process of ours");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let numbers: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
+    let shut_down = |number: &i32| {
+        // SAFETY: no pointers are passed.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, handle.as_raw_fd(), *number, 0) };
+        if copy < 0 {
+            // Closed meanwhile.
+            return false;
+        }
+        // SAFETY: it is new, and nobody else has it.
+        let copy = unsafe { OwnedFd::from_raw_fd(copy as i32) };
+        let peer = getpeername::<SockaddrIn>(copy.as_raw_fd());
+        peer.is_ok_and(|peer| peer.ip() == address)
+            && shutdown(copy.as_raw_fd(), Shutdown::Both).is_ok()
+    };
+    numbers.iter().filter(|number| shut_down(number)).count()
 }
 
 /// Name of a test as the test program knows it: its path without the crate.

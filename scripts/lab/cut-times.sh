@@ -10,16 +10,16 @@ usage() {
 usage: scripts/lab/cut-times.sh [REPEATS [HOW...]]
 
 Runs a checked stream between the two hosts of the kernel lab; REPEATS times (default 20) its receiver's NIC
-is cut off in each HOW of lab-cut (default: carrier admin deaf mute cut rdma) and healed. Prints the longest
-time between two completed messages with the cut and without, and medians, 99th percentiles and worst at the
-end. A few seconds for each cut; nothing else should run.
+is cut off in each HOW of lab-cut (default: carrier admin deaf mute cut rdma pair) and healed. Prints the
+longest time between two completed messages with the cut and without, and medians, 99th percentiles and worst at
+the end. A few seconds for each cut; nothing else should run.
 TEXT
 }
 
 case "${1:-}" in -h | --help) usage && exit 0 ;; esac
 repeats=${1:-20}
 ways=("${@:2}")
-[ ${#ways[@]} != 0 ] || ways=(carrier admin deaf mute cut rdma)
+[ ${#ways[@]} != 0 ] || ways=(carrier admin deaf mute cut rdma pair)
 if [ -z "${LAB:-}" ]; then
     scripts/lab.sh --check || exit 125
     scripts/build.sh >&2

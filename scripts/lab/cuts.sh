@@ -4,7 +4,8 @@
 # shellcheck source=scripts/lab/network.sh
 . "${BASH_SOURCE[0]%/*}/network.sh"
 
-readonly WAYS=(admin carrier deaf mute cut rdma loss)
+# In the order in which they are healed: routes need the address.
+readonly WAYS=(gid admin carrier deaf mute cut rdma loss pair)
 
 ways() {
     cat <<'TEXT'
@@ -16,6 +17,8 @@ NIC is a0, a1, b0 or b1. HOW is one of
   cut      both
   rdma     both, but only for RoCE: TCP between the hosts goes on
   loss     some of what should reach the NIC is lost: 5 of 100 packets, or as many as "loss:N" says
+  gid      the NIC loses its address, and so its GID; healed, that comes late and at another index
+  pair     what should reach the newest connected queue pair of the NIC is lost, all else arrives
 TEXT
 }
 
@@ -48,6 +51,12 @@ add_filter() {
 # Says nothing if there is none.
 delete_filter() { fabric_tc filter del dev "p$1" "$2" pref "$3" 2>/dev/null || true; }
 
+newest_queue_pair() {
+    rdma resource show qp link "rxe_$1/1" | awk '/type RC/ && /state RTS/ {
+        for (word = 1; word < NF; word++) if ($word == "lqpn" && $(word + 1) > most) most = $(word + 1) }
+        END { print most }'
+}
+
 cut_nic() {
     local nic=$1 how=$2
     case "$how" in
@@ -65,7 +74,29 @@ cut_nic() {
         ;;
     loss) cut_nic "$nic" loss:5 ;;
     loss:*) fabric_tc qdisc replace dev "p$nic" parent 1:1 handle 10: netem loss "${how#loss:}%" ;;
+    gid)
+        describe "$nic"
+        ip address del "$address/24" dev "$nic"
+        ;;
+    # The number stands 32 bytes into the packet: behind IPv4, UDP and four bytes of the RDMA header.
+    pair)
+        fabric_tc filter add dev "p$nic" egress pref 4 protocol ip u32 match ip protocol 17 0xff \
+            match u32 "$(newest_queue_pair "$nic")" 0x00ffffff at 32 action drop
+        ;;
     esac
+}
+
+# While the address is not there yet another one takes the index that the GID had at first.
+return_address() {
+    local nic=$1 other
+    describe "$nic"
+    [ -z "$(ip -o address show dev "$nic" to "$address")" ] || return 0
+    other=10.10.$wire.9$host/32
+    ip address add "$other" dev "$nic"
+    sleep 0.2
+    ip address add "$address/24" dev "$nic"
+    ip address del "$other" dev "$nic"
+    routes_of "$nic" | ip -batch -
 }
 
 heal_nic() {
@@ -79,5 +110,7 @@ heal_nic() {
     cut) delete_filter "$nic" ingress 2 && delete_filter "$nic" egress 2 ;;
     rdma) delete_filter "$nic" ingress 3 && delete_filter "$nic" egress 3 ;;
     loss | loss:*) fabric_tc qdisc del dev "p$nic" parent 1:1 2>/dev/null || true ;;
+    gid) return_address "$nic" ;;
+    pair) delete_filter "$nic" egress 4 ;;
     esac
 }

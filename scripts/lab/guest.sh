@@ -62,7 +62,8 @@ fi
 setsid setpriv --pdeathsig KILL "${machine[@]}" </dev/null \
     3>"$run/output" 4>"$run/errors" 5>>"$log" >>"$log" 2>&1 &
 guest=$!
-wait "$guest" || true
+# Silent, since the shell speaks of a guest that stumbles while it switches off.
+{ wait "$guest" || true; } 2>/dev/null
 trap '' USR2
 {
     kill -9 -- "-$guest"

@@ -2,18 +2,31 @@
 # The part of selftest.sh that runs inside the lab: devices, data, and the effect of each cut.
 # shellcheck disable=SC2317  # functions that "expect" calls
 set -euo pipefail
-. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/expect.sh"
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/expect.sh"
+. "$here/network.sh"
 
 now() { echo "${EPOCHREALTIME/./}"; }
+
+# Where the GID of a NIC's address is; where it is at first, if it is nowhere.
+gid_index() {
+    local index gid
+    describe "$1"
+    for index in {0..7}; do
+        read -r gid <"/sys/class/infiniband/rxe_$1/ports/1/gids/$index"
+        case "$gid" in *":ffff:0a0a:0${wire}0$host") echo "$index" && return ;; esac
+    done
+    echo 1
+}
 
 # moves WIRE SECONDS: whether a ping-pong between both hosts is over in time. Its processes find each
 # other over loopback, so that it shows the RDMA path alone.
 moves() {
     local wire=$1 limit=$2 server status=0
-    timeout "$limit" ibv_rc_pingpong -e -g 1 -n 20 -d "rxe_b$wire" >/dev/null 2>&1 &
+    timeout "$limit" ibv_rc_pingpong -e -g "$(gid_index "b$wire")" -n 20 -d "rxe_b$wire" >/dev/null 2>&1 &
     server=$!
     until ss -Hltn 'sport = 18515' | grep -q .; do kill -0 "$server" || return 1; done
-    timeout "$limit" ibv_rc_pingpong -e -g 1 -n 20 -d "rxe_a$wire" 127.0.0.1 >/dev/null 2>&1 || status=1
+    timeout "$limit" ibv_rc_pingpong -e -g "$(gid_index "a$wire")" -n 20 -d "rxe_a$wire" 127.0.0.1 >/dev/null 2>&1 || status=1
     kill "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
     return "$status"
@@ -109,6 +122,8 @@ test_way b0 deaf ACTIVE
 test_way a0 mute ACTIVE
 test_way b0 cut ACTIVE
 test_way a0 rdma ACTIVE
+test_way b0 gid ACTIVE
+expect 'b0 gid healed: it has another index' [ "$(gid_index b0)" != 1 ]
 test_loss
 expect 'a wrong name is refused' '!' lab-cut c0 deaf 2>/dev/null
 exit $((failures > 0))

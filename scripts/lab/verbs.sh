@@ -9,7 +9,7 @@ usage() {
     cat <<'TEXT'
 usage: scripts/lab/verbs.sh [TEST-NAME...]
 
-Builds the tests of plugin-tests/tests/verbs and runs them in the kernel lab: about a minute and a half
+Builds the tests of plugin-tests/tests/verbs and runs them in the kernel lab: three minutes and a half
 beside the build. Needs scripts/lab.sh --setup. TEST-NAMEs, or parts of them, choose among the tests.
 TEXT
 }
@@ -23,4 +23,4 @@ tests=$(cargo test --locked -p r2ccl-plugin-tests --test verbs --no-run 2>&1 | t
     sed -nE 's/^ *Executable .*\((.*)\)$/\1/p')
 [ -n "$tests" ] || exit 1
 # The wires are there once: one test at a time.
-exec scripts/lab.sh --limit 400 --read "$(target_folder)" "$tests" --ignored --test-threads=1 "$@"
+exec scripts/lab.sh --limit $((400 + 5 * ${PLUGIN_TEST_CYCLES:-0})) --read "$(target_folder)" "$tests" --ignored --test-threads=1 "$@"

@@ -233,8 +233,8 @@ settings! {
 
     "R2CCL_GIVEUP", give_up: Duration = Duration::from_secs(60);
     Seconds { range: 1..=86_400 }, Stable, Own;
-    "How long requests of a connection wait after its last usable path was lost, before they \
-     fail. A peer process that died is noticed at once and does not wait.";
+    "How long requests of a connection wait after its last usable path was lost, or has fallen \
+     silent, before they fail. A peer process that died is noticed at once and does not wait.";
 
     "R2CCL_ROUTING_ALGO", routing_algorithm: RoutingAlgorithm = RoutingAlgorithm::Balance;
     ROUTING_ALGORITHMS, Stable, Shared;

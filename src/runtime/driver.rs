@@ -386,8 +386,9 @@ impl<H: Role> Driver<H> {
         self.serving = serving;
     }
 
-    /// The designated backup is made in the background right after the connection; the others when
-    /// the primary path has left service, or is drained, and its share is to be spread.
+    /// The designated backup is made in the background right after the connection, and the next one
+    /// as well while that cannot be had; the others when the primary path has left service, or is
+    /// drained, and its share is to be spread.
     fn add_backups(&mut self) {
         if !H::IS_SENDER || self.routing == Routing::Static {
             return;
@@ -396,9 +397,11 @@ impl<H: Role> Driver<H> {
         let is_lost = primary.is_some_and(|health| !health.is_in_service());
         let is_free = is_lost || self.end.is_drained(PathId::PRIMARY);
         let is_spread = self.routing == Routing::Balance && is_free;
-        let count = if is_spread { self.shared.nics.len() } else { 2 };
-        for id in (1..count).filter_map(path_id) {
+        for id in (1..self.shared.nics.len()).filter_map(path_id) {
             self.add_standby(id);
+            if !is_spread && !self.end.is_unattainable(id) {
+                break;
+            }
         }
     }
 

@@ -94,22 +94,33 @@ impl Runtime {
         })
     }
 
-    /// NICs in the order of NCCL's device numbers.
+    /// All NICs.
     pub fn nics(&self) -> &[Nic] {
         &self.nics
     }
 
-    /// The NIC of device `dev`.
+    /// Numbers of the NICs that NCCL sees, in the order of its device numbers.
+    pub fn listed(&self) -> impl Iterator<Item = i32> {
+        let numbers = (0..).zip(&self.nics);
+        numbers.filter_map(|(number, nic)| nic.is_listed.then_some(number))
+    }
+
+    /// Number of the NIC that is NCCL's device `device`.
+    pub fn dev_of(&self, device: i32) -> Result<i32> {
+        let index = usize::try_from(device).ok();
+        let dev = index.and_then(|index| self.listed().nth(index));
+        dev.ok_or_else(|| {
+            let count = self.listed().count();
+            Error::Argument(format!("there is no device {device}; there are {count}"))
+        })
+    }
+
+    /// The NIC with the number `dev`.
     pub fn nic(&self, dev: i32) -> Result<&Nic> {
         usize::try_from(dev)
             .ok()
             .and_then(|dev| self.nics.get(dev))
-            .ok_or_else(|| {
-                Error::Argument(format!(
-                    "there is no device {dev}; there are {}",
-                    self.nics.len()
-                ))
-            })
+            .ok_or_else(|| Error::Internal(format!("NIC {dev} of {}", self.nics.len())))
     }
 
     /// The control plane, started when the first connection needs it.

@@ -62,15 +62,16 @@ pub struct Done {
     pub is_receive: bool,
 }
 
-/// Number of NICs. A host without any usable one has 0, which makes NCCL look elsewhere; the error
-/// says why.
+/// Number of NICs that NCCL may choose. A host without any usable one has 0, which makes NCCL look
+/// elsewhere; the error says why.
 pub fn devices() -> Result<usize> {
-    Ok(Runtime::get()?.nics().len())
+    Ok(Runtime::get()?.listed().count())
 }
 
 /// Properties of a NIC.
 pub fn properties(dev: i32) -> Result<&'static Properties> {
-    Ok(&Runtime::get()?.nic(dev)?.properties)
+    let runtime = Runtime::get()?;
+    Ok(&runtime.nic(runtime.dev_of(dev)?)?.properties)
 }
 
 /// Registers a buffer on a connection.

@@ -24,6 +24,9 @@ pub struct Nic {
     pub tally: Arc<Tally>,
     /// What NCCL is told.
     pub properties: Properties,
+    /// Whether NCCL is told of it at all: not of one whose link was down at the start, which its
+    /// own transport would not list either. Such a NIC stands by.
+    pub is_listed: bool,
 }
 
 /// What NCCL is told about a NIC. Strings live as long as the library.
@@ -51,7 +54,8 @@ pub struct Properties {
 
 /// The NICs of this process, and what an operator should know about the choice.
 pub struct Opened {
-    /// In NCCL's order.
+    /// In NCCL's order, at least one of them listed, with those that are not in between: NICs of
+    /// equal rank at two hosts stay together.
     pub nics: Vec<Nic>,
     /// Full sentences.
     pub notes: Vec<String>,
@@ -101,10 +105,13 @@ fn open_verbs(settings: &Settings) -> Result<Opened> {
     };
     let found = verbs::open_all(&verbs_config(settings), &allows)
         .map_err(|error| Error::System(error.to_string()))?;
-    if found.devices.is_empty() {
+    if found.ports.is_empty() {
         return Err(Error::System(found.notes.join("; ")));
     }
-    let nics = found.devices.into_iter().map(|device| Nic::new(device));
+    let nics = found
+        .ports
+        .into_iter()
+        .map(|port| Nic::new(port.device, port.is_up));
     Ok(Opened {
         nics: nics.collect::<Result<_>>()?,
         notes: found.notes,
@@ -149,7 +156,7 @@ fn open_soft(settings: &Settings, notes: Vec<String>) -> Result<Opened> {
             ..SoftConfig::new(spec.name, spec.address, spec.speed_mbps)
         })
         .map_err(|error| Error::System(error.to_string()))?;
-        Nic::new(device)
+        Nic::new(device, true)
     };
     let nics = specs.into_iter().zip(1..).map(open);
     Ok(Opened {
@@ -159,7 +166,7 @@ fn open_soft(settings: &Settings, notes: Vec<String>) -> Result<Opened> {
 }
 
 impl Nic {
-    fn new(device: SharedDevice) -> Result<Self> {
+    fn new(device: SharedDevice, is_listed: bool) -> Result<Self> {
         let info = device.info();
         let properties = Properties {
             name: leak(&info.name)?,
@@ -177,6 +184,7 @@ impl Nic {
             device,
             tally: Arc::default(),
             properties,
+            is_listed,
         })
     }
 }

@@ -113,11 +113,11 @@ struct Connecting {
     keys: Vec<News>,
 }
 
-/// Makes a listener and fills its handle.
-pub fn listen(dev: i32, handle: &mut [u8; Handle::BYTES]) -> Result<u64> {
+/// Makes a listener on NCCL's device `device` and fills its handle.
+pub fn listen(device: i32, handle: &mut [u8; Handle::BYTES]) -> Result<u64> {
     check_spare()?;
     let runtime = Runtime::get()?;
-    runtime.nic(dev)?;
+    let dev = runtime.dev_of(device)?;
     let control = runtime.control()?;
     let nonce = random_id()?;
     let inbox = Arc::<ListenInbox>::default();
@@ -146,16 +146,16 @@ pub fn decline(link: &Arc<Link>, open: &Open, reason: &str, nics: u8) {
     });
 }
 
-/// Begins or continues a connection to the listener of `handle`. `None`: not yet, call again with
-/// the same handle; its last bytes name the attempt.
-pub fn connect(dev: i32, handle: &mut [u8; Handle::BYTES]) -> Result<Option<u64>> {
+/// Begins or continues a connection from NCCL's device `device` to the listener of `handle`.
+/// `None`: not yet, call again with the same handle; its last bytes name the attempt.
+pub fn connect(device: i32, handle: &mut [u8; Handle::BYTES]) -> Result<Option<u64>> {
     let state = &handle[Handle::STATE_OFFSET..Handle::STATE_OFFSET + 8];
     let attempt = u64::from_le_bytes(state.try_into().unwrap_or_default());
     if attempt != 0 {
         return proceed(attempt);
     }
     let peer = Handle::decode(handle).map_err(|error| Error::Usage(error.to_string()))?;
-    let attempt = offer(dev, &peer)?;
+    let attempt = offer(Runtime::get()?.dev_of(device)?, &peer)?;
     handle[Handle::STATE_OFFSET..Handle::STATE_OFFSET + 8].copy_from_slice(&attempt.to_le_bytes());
     Ok(None)
 }

@@ -7,10 +7,7 @@ use super::config;
 use super::queue_pairs::lab;
 
 fn names(found: &Found) -> Vec<&str> {
-    let names = found
-        .devices
-        .iter()
-        .map(|device| device.info().name.as_str());
+    let names = found.ports.iter().map(|port| &*port.device.info().name);
     names.collect()
 }
 
@@ -25,18 +22,16 @@ fn all_active_ports_are_listed_with_what_is_known_of_them() {
     assert_eq!(names(&found), ["rxe_a0", "rxe_b0", "rxe_a1", "rxe_b1"]);
     assert_eq!(found.notes, [""; 0]);
     let addresses = ["10.10.0.1", "10.10.0.2", "10.10.1.1", "10.10.1.2"];
-    for (device, address) in found.devices.iter().zip(addresses) {
-        let info = device.info();
+    for (port, address) in found.ports.iter().zip(addresses) {
+        let info = port.device.info();
+        assert!(port.is_up, "{}", info.name);
         assert_eq!((info.address.as_str(), info.port), (address, 1));
         assert_eq!(info.speed_mbps, 10_000);
         assert_eq!(info.pci_path, None);
         assert!(info.queue_pairs_max > 1000 && info.message_bytes_max >= 1 << 23);
     }
-    let mut guids: Vec<_> = found
-        .devices
-        .iter()
-        .map(|device| device.info().guid)
-        .collect();
+    let guids = found.ports.iter().map(|port| port.device.info().guid);
+    let mut guids: Vec<_> = guids.collect();
     guids.sort_unstable();
     guids.dedup();
     assert_eq!(guids.len(), 4, "{guids:x?}");
@@ -56,12 +51,17 @@ fn wishes_choose_among_them() {
 
 #[test]
 #[ignore = "needs the kernel lab"]
-fn ports_that_are_down_are_left_out() {
+fn ports_that_are_down_stand_by() {
     lab("lab-cut a1 admin");
     let found = search(&config(), &|_, _| true);
+    let alone = search(&config(), &|device, _| device == "rxe_a1");
     lab("lab-heal a1");
-    assert_eq!(names(&found), ["rxe_a0", "rxe_b0", "rxe_b1"]);
-    assert_eq!(found.notes, ["rxe_a1 is left out: its link is down"]);
+    assert_eq!(names(&found), ["rxe_a0", "rxe_b0", "rxe_a1", "rxe_b1"]);
+    let up: Vec<_> = found.ports.iter().map(|port| port.is_up).collect();
+    assert_eq!(up, [true, true, false, true]);
+    let note = "rxe_a1 is left out: its link is down; it stands by from when it is up";
+    assert_eq!(found.notes, [note]);
+    assert!(alone.ports.is_empty() && alone.notes[1].contains("no RDMA port"));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn addresses_follow_the_policy() {
         roce_version: 1,
         ..default
     });
-    assert_eq!(version_1.devices[0].info().address, "10.10.0.1");
+    assert_eq!(version_1.ports[0].device.info().address, "10.10.0.1");
     assert!(
         version_1.notes[0].contains("RoCE version 1"),
         "{:?}",
@@ -86,13 +86,25 @@ fn addresses_follow_the_policy() {
         index: Some(0),
         ..default
     });
-    assert!(link_local.devices[0].info().address.starts_with("fe80::"));
+    assert!(
+        link_local.ports[0]
+            .device
+            .info()
+            .address
+            .starts_with("fe80::")
+    );
     assert_eq!(link_local.notes, [""; 0]);
     let version_6 = with(GidPolicy {
         family: AddressFamily::V6,
         ..default
     });
-    assert!(version_6.devices[0].info().address.starts_with("fe80::"));
+    assert!(
+        version_6.ports[0]
+            .device
+            .info()
+            .address
+            .starts_with("fe80::")
+    );
     assert!(
         version_6.notes[0].contains("NCCL_IB_GID_INDEX"),
         "{:?}",
@@ -102,5 +114,5 @@ fn addresses_follow_the_policy() {
         index: Some(99),
         ..default
     });
-    assert!(absent.devices.is_empty() && absent.notes[0].contains("no GID"));
+    assert!(absent.ports.is_empty() && absent.notes[0].contains("no GID"));
 }

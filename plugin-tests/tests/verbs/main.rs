@@ -22,9 +22,9 @@ fn config() -> VerbsConfig {
 
 fn open(name: &str, config: &VerbsConfig) -> Arc<VerbsDevice> {
     let found = verbs::open_all(config, &|device, _| device == name).expect("a search");
-    let mut devices = found.devices.into_iter();
-    let first = devices.next();
-    first.unwrap_or_else(|| panic!("{name}: {:?}", found.notes))
+    let first = found.ports.into_iter().next();
+    let port = first.unwrap_or_else(|| panic!("{name}: {:?}", found.notes));
+    port.device
 }
 
 /// A NIC of each host, on one wire.

@@ -28,10 +28,10 @@ pub fn lab(command: &str) {
     assert!(status.expect("a command of the lab").success(), "{command}");
 }
 
-/// Heals a NIC, whatever becomes of the test.
-pub struct Healed(pub &'static str);
+/// Heals a NIC, of everything or of one way behind its name, whatever becomes of the test.
+pub struct Healed<'a>(pub &'a str);
 
-impl Drop for Healed {
+impl Drop for Healed<'_> {
     fn drop(&mut self) {
         lab(&format!("lab-heal {}", self.0));
     }
@@ -83,6 +83,36 @@ fn try_out((a, b): &mut Pair) -> Status {
         a.poll(&mut entry) == 1
     });
     entry[0].status
+}
+
+/// PROTOCOL R60. The NICs say whether they can talk, though a queue pair between them cannot.
+#[test]
+#[ignore = "needs the kernel lab"]
+fn nics_answer_for_a_queue_pair_that_does_not() {
+    let (one, other) = (open("rxe_a0", &config()), open("rxe_b0", &config()));
+    let mut pair = pair(&one, &other);
+    assert_eq!(try_out(&mut pair), Status::Success);
+    let (mut a, mut b) = pair;
+    let answers = |queue_pair: &mut dyn QueuePair, id: u64, patience: Duration| {
+        queue_pair.probe_nics(id);
+        let start = Instant::now();
+        let mut entry = [Completion::EMPTY];
+        while queue_pair.poll(&mut entry) == 0 && start.elapsed() < patience {
+            std::thread::yield_now();
+        }
+        (entry[0].opcode, entry[0].id) == (Opcode::NicProbe, id)
+    };
+    assert!(answers(a.as_mut(), 7, PATIENCE));
+    b.set_error();
+    assert!(answers(a.as_mut(), 8, PATIENCE), "its peer has ended");
+    let healed = Healed("b0");
+    lab("lab-cut b0 deaf");
+    let silence = Duration::from_millis(200);
+    assert!(!answers(a.as_mut(), 9, silence), "nothing gets there");
+    drop(healed);
+    assert!(answers(a.as_mut(), 10, PATIENCE));
+    drop(b);
+    assert!(!answers(a.as_mut(), 11, silence), "nobody knows the asker");
 }
 
 /// New queue pairs until one works: a port that is up again may still lose packets for a moment.

@@ -246,6 +246,8 @@ bugs! {
     LastAnswersCount = "last-answers-count",
     /// PROTOCOL R61: NICs somebody spoke against have the usual time.
     HintsTakeTheirTime = "hints-take-their-time",
+    /// PROTOCOL R61: paths that somebody spoke against are left no more often than others.
+    HintsAreLimited = "hints-are-limited",
     /// PROTOCOL R61: they have the short time again and again.
     HintsStay = "hints-stay",
     /// PROTOCOL R61: progress of what was on its way speaks for them.
@@ -260,6 +262,8 @@ bugs! {
     NobodyIsWoken = "nobody-is-woken",
     /// PROTOCOL R62: requests never fail.
     NeverGivesUp = "never-gives-up",
+    /// PROTOCOL R62: they never fail while a path is in service, though nobody answers on any.
+    SilenceHasNoEnd = "silence-has-no-end",
     /// PROTOCOL R62: they never fail where a generation could not be fenced.
     FencesAreAwaited = "fences-are-awaited",
     /// PROTOCOL R62: nobody watches a send whose group lacks credits.

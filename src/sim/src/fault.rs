@@ -260,11 +260,14 @@ pub fn scripted((at, kind, victim): (u64, Kind, u64)) -> Fault {
 
 fn when(kind: Kind, connections: usize, random: &mut Random) -> When {
     if kind == Kind::LateWrites {
-        // While there is something to be late, and at once, so that it is.
-        return if random.percent(50) {
-            When::Ahead(random.index(connections), random.below(40) as u32, 0)
-        } else {
-            When::Delivered(random.index(connections), random.index(200), 0)
+        // Mostly while there is something to be late, and at once, so that it is.
+        return match random.below(20) {
+            0..=8 => When::Ahead(random.index(connections), random.below(40) as u32, 0),
+            9..=17 => When::Delivered(random.index(connections), random.index(200), 0),
+            _ => When::Recovery(
+                random.below(6) as u32,
+                random.magnitude(1, 20 * MILLISECOND),
+            ),
         };
     }
     let soon = random.magnitude(1, MILLISECOND);

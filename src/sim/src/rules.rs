@@ -94,7 +94,8 @@ impl Seen {
         if left > 0 && left == closed && !is_anywhere {
             return Err("a path was left with nowhere better to go");
         }
-        if now < EVICTION_WINDOW && statistics.evictions > evictions_max.into() {
+        let unspoken = statistics.evictions - statistics.hinted_evictions;
+        if now < EVICTION_WINDOW && unspoken > evictions_max.into() {
             return Err("too many paths were left in ten seconds");
         }
         result

@@ -128,7 +128,7 @@ impl PathTimes {
             now
         };
         let pause = match old.attempts.checked_sub(1) {
-            _ if knocked.is_some() => config.back_off_ns,
+            _ if may_be_knocked => config.back_off_ns,
             Some(doublings) => {
                 let pause = config.back_off_ns.saturating_mul(1 << doublings.min(32));
                 pause.min(config.back_off_max_ns)

@@ -118,11 +118,13 @@ const OF_WATCHDOG: &[Check] = &[
     ),
     (Bug::HintsTakeTheirTime, watched::a_hint_is_checked_soon),
     (Bug::HintsStay, watched::a_hint_is_checked_once),
+    (Bug::HintsAreLimited, watched::a_hint_is_not_limited),
     (
         Bug::ProgressOutweighsHints,
         watched::progress_does_not_clear_a_hint,
     ),
     (Bug::GroupIsUnwatched, watched::a_broken_group_is_watched),
+    (Bug::SilenceHasNoEnd, watched::silence_ends),
 ];
 
 #[test]

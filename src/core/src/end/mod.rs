@@ -229,9 +229,13 @@ impl<H: Half> End<H> {
         } else {
             self.config.give_up_ns
         };
-        let is_lost = self
-            .lost_since
-            .is_some_and(|since| now.since(since) >= give_up);
+        let is_over = |since| now.since(since) >= give_up;
+        // It would have been left if there were anywhere better.
+        let is_silent = self.paths.iter().flatten().any(|state| {
+            let is_suspect = state.health == Health::Suspect && !planted(Bug::SilenceHasNoEnd);
+            is_suspect && is_over(state.doubted)
+        });
+        let is_lost = self.lost_since.is_some_and(is_over) || is_silent;
         if is_lost && (self.half.is_busy() || planted(Bug::IdleFails)) {
             return Some(Failure::NoPath);
         }
@@ -246,6 +250,12 @@ impl<H: Half> End<H> {
     /// Health of a path; `None` when it was never added.
     pub fn health(&self, path: PathId) -> Option<Health> {
         self.paths[path.index()].map(|state| state.health)
+    }
+
+    /// Whether a path is out of service and could not be made when that was last tried.
+    pub fn is_unattainable(&self, path: PathId) -> bool {
+        let state = self.paths[path.index()];
+        state.is_some_and(|state| !state.health.is_in_service() && state.attempts > 0)
     }
 
     /// Whether nothing is wrong and nothing under way: then only an input or a stall of work
@@ -294,6 +304,9 @@ impl<H: Half> End<H> {
         let (next, effect) = state.health.next(event);
         if next != state.health {
             (state.health, state.since) = (next, now);
+            if next == Health::Suspect {
+                state.doubted = now;
+            }
         }
         if is_doubted {
             // It has to prove itself like others.

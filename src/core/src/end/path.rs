@@ -145,6 +145,8 @@ pub(super) struct PathState {
 
     /// Somebody spoke against the path since it was last probed.
     pub(super) is_hinted: bool,
+    /// When the suspicion began that is not cleared yet, if it is SUSPECT.
+    pub(super) doubted: Time,
     pub(super) own_probe: Option<Probe>,
     pub(super) pair_probe: Option<Probe>,
     pub(super) pair_passed: Option<Time>,
@@ -211,6 +213,7 @@ impl PathState {
             is_new: false,
             offer: None,
             is_hinted: false,
+            doubted: now,
             own_probe: None,
             pair_probe: None,
             pair_passed: None,

@@ -63,9 +63,10 @@ pub struct EndConfig {
     pub stable_ns: u64,
     /// A path that came back reaches its full weight after this long.
     pub ramp_ns: u64,
-    /// Requests fail this long after the last path was lost (`R2CCL_GIVEUP`).
+    /// Requests fail this long after the last path was lost or fell silent (`R2CCL_GIVEUP`).
     pub give_up_ns: u64,
-    /// The watchdog evicts at most [`EndConfig::evictions_max`] paths in this time.
+    /// The watchdog evicts at most [`EndConfig::evictions_max`] paths in this time that nobody has
+    /// spoken against.
     pub eviction_window_ns: u64,
     /// See `eviction_window_ns`.
     pub evictions_max: u8,
@@ -84,7 +85,7 @@ impl Default for EndConfig {
             rate_min: 125_000_000,
             probe_ns: 50 * MILLISECOND,
             own_probe_ns: 8 * MILLISECOND,
-            hint_probe_ns: 5 * MILLISECOND,
+            hint_probe_ns: MILLISECOND,
             back_off_ns: 10 * MILLISECOND,
             back_off_max_ns: 60 * SECOND,
             attempt_ns: 5 * SECOND,
@@ -216,6 +217,8 @@ pub struct EndStatistics {
     pub queue_pair_faults: u64,
     /// Paths evicted by the watchdog because their NICs could not talk.
     pub evictions: u64,
+    /// Of those, where somebody had spoken against the path: these are not limited.
+    pub hinted_evictions: u64,
     /// Evictions that did not happen: nowhere better to go.
     pub nowhere_better: u64,
     /// Evictions that did not happen: too many of late.

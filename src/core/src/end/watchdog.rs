@@ -28,6 +28,8 @@ const STEPS_AHEAD: u64 = 8;
 const STEPS_BEFORE_ANSWER: u64 = 2;
 /// A step that took longer says nothing of NICs.
 const STEP_MAX_NS: u64 = 200_000_000;
+/// Times that the NICs of a path that somebody spoke against may be late as long as others are.
+const HINT_TRIES: u64 = 5;
 /// Times that the own probe of a path passes without progress, each with a request to say all
 /// again: then the other end has not heard of what has arrived there.
 const VAIN_MAX: u8 = 4;
@@ -124,12 +126,14 @@ impl<H: Half> End<H> {
         let needed = self.half.work(id).bytes.saturating_mul(1_000_000_000) / rate_min;
         let deadline = now.plus(self.config.probe_ns.saturating_add(needed));
         let own = self.probe(deadline.plus(self.lateness()));
-        let mut pair_deadline = deadline;
+        // Of its own NICs, and of those of others.
+        let mut pair_deadlines = (deadline, deadline);
         if let Some(state) = self.state(id) {
             state.own_probe = Some(own);
             state.pair_probe = None;
             if state.is_hinted && !planted(Bug::HintsTakeTheirTime) {
-                pair_deadline = now.plus(self.config.hint_probe_ns);
+                let hint_ns = self.config.hint_probe_ns;
+                pair_deadlines = (now.plus(hint_ns), now.plus(HINT_TRIES * hint_ns));
             }
         }
         for other in self.ids() {
@@ -138,7 +142,8 @@ impl<H: Half> End<H> {
                 state.health.is_in_service() && state.pair_probe.is_none_or(is_over)
             });
             if is_asked {
-                let pair = self.probe(pair_deadline);
+                let (of_own, of_others) = pair_deadlines;
+                let pair = self.probe(if other == id { of_own } else { of_others });
                 if let Some(state) = self.state(other) {
                     state.pair_probe = Some(pair);
                 }
@@ -259,29 +264,46 @@ impl<H: Half> End<H> {
     }
 
     /// The NICs of a path cannot talk. It is left only if there is somewhere better, and not too
-    /// often: a pause that hits all paths alike is waited for (PROTOCOL R61).
+    /// often: a pause that hits all paths alike is waited for. One whose port has lost its link
+    /// does not pause (PROTOCOL R61).
     fn evict(&mut self, now: Time, id: PathId) {
-        let since = self.paths[id.index()].map_or(now, |state| state.since);
+        let Some(state) = self.paths[id.index()] else {
+            return;
+        };
+        let (since, is_hinted) = (state.since, state.is_hinted);
         // What comes back at the last moment may as well come back here at the next.
         let is_early = |at: Time| {
-            at >= since
-                && (4 * at.since(since) <= 3 * now.since(since) || planted(Bug::LastAnswersCount))
+            4 * at.since(since) <= 3 * now.since(since) || planted(Bug::LastAnswersCount)
         };
+        let counts = |at: Time| at >= since && (is_hinted || is_early(at));
         let is_better = |state: &&super::PathState| {
-            state.health.is_in_service() && state.pair_passed.is_some_and(is_early)
+            state.health.is_in_service() && state.pair_passed.is_some_and(counts)
         };
         let others = self.ids().filter(|other| *other != id);
         let mut others = others.filter_map(|other| self.paths[other.index()].as_ref());
         let is_any_better = others.any(|state| is_better(&state)) || planted(Bug::NowhereBetter);
-        if !is_any_better {
+        if !is_any_better && is_hinted && now.since(since) < HINT_TRIES * self.config.hint_probe_ns
+        {
+            self.wait_for_others(now, id);
+        } else if !is_any_better {
             self.statistics.nowhere_better += 1;
             self.ask_again(now, id);
-        } else if self.may_evict(now) {
+        } else if is_hinted && !planted(Bug::HintsAreLimited) || self.may_evict(now) {
             self.statistics.evictions += 1;
+            self.statistics.hinted_evictions += u64::from(is_hinted);
             self.step(now, id, Event::Condemned);
         } else {
             self.statistics.evictions_limited += 1;
             self.ask_again(now, id);
+        }
+    }
+
+    /// The NICs of a path that somebody spoke against have not answered, nor have others yet.
+    fn wait_for_others(&mut self, now: Time, id: PathId) {
+        let deadline = now.plus(self.config.hint_probe_ns);
+        let state = self.state(id);
+        if let Some(pair) = state.and_then(|state| state.pair_probe.as_mut()) {
+            (pair.result, pair.deadline) = (None, deadline);
         }
     }
 

@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::gid::Gid;
+use super::prober::Desk;
 use crate::QueuePairAddress;
 
 /// Begins every address of this kind: addresses of other kinds of device are refused.
@@ -22,7 +23,9 @@ struct Layout {
     mtu: u8,
     link_layer: u8,
     gid: [u8; 16],
-    reserved: [u8; 32],
+    desk_number: U32,
+    desk_key: U32,
+    reserved: [u8; 24],
 }
 
 const _: () = assert!(size_of::<Layout>() == QueuePairAddress::BYTES);
@@ -42,10 +45,13 @@ pub(super) struct Address {
     pub(super) link_layer: u8,
     /// Address of the port.
     pub(super) gid: Gid,
+    /// Where the port takes questions, if it does.
+    pub(super) desk: Option<Desk>,
 }
 
 impl Address {
     pub(super) fn encode(&self) -> QueuePairAddress {
+        let desk = self.desk.unwrap_or_default();
         let layout = Layout {
             magic: MAGIC,
             number: self.number.into(),
@@ -54,7 +60,9 @@ impl Address {
             mtu: self.mtu,
             link_layer: self.link_layer,
             gid: self.gid.0,
-            reserved: [0; 32],
+            desk_number: desk.number.into(),
+            desk_key: desk.key.into(),
+            reserved: [0; 24],
         };
         QueuePairAddress(zerocopy::transmute!(layout))
     }
@@ -62,6 +70,10 @@ impl Address {
     /// `None` for what no device of this kind has sent.
     pub(super) fn decode(address: &QueuePairAddress) -> Option<Self> {
         let layout: Layout = zerocopy::transmute!(address.0);
+        let desk = Desk {
+            number: layout.desk_number.get(),
+            key: layout.desk_key.get(),
+        };
         let decoded = Self {
             number: layout.number.get(),
             first_packet: layout.first_packet.get(),
@@ -69,11 +81,13 @@ impl Address {
             mtu: layout.mtu,
             link_layer: layout.link_layer,
             gid: Gid(layout.gid),
+            desk: Some(desk).filter(|desk| *desk != Desk::default()),
         };
         let is_sound = layout.magic == MAGIC
             && (1..=5).contains(&decoded.mtu)
             && decoded.number < 1 << 24
-            && decoded.first_packet < 1 << 24;
+            && decoded.first_packet < 1 << 24
+            && desk.number < 1 << 24;
         is_sound.then_some(decoded)
     }
 }
@@ -89,6 +103,10 @@ mod tests {
         mtu: 3,
         link_layer: ETHERNET,
         gid: Gid([7; 16]),
+        desk: Some(Desk {
+            number: 0x11,
+            key: 0x22,
+        }),
     };
 
     #[test]
@@ -99,6 +117,7 @@ mod tests {
             b'R', b'C', b'v', b'1', 0x56, 0x34, 0x12, 0, 0xef, 0xcd, 0xab, 0, 0x22, 0x11, 3, 2,
         ]);
         expected[16..32].fill(7);
+        (expected[32], expected[36]) = (0x11, 0x22);
         assert_eq!(bytes, expected);
         assert_eq!(Address::decode(&QueuePairAddress(bytes)), Some(SAMPLE));
     }
@@ -110,7 +129,7 @@ mod tests {
             bytes[at] = value;
             Address::decode(&QueuePairAddress(bytes))
         };
-        for (at, value) in [(0, b'S'), (7, 1), (11, 1), (14, 0), (14, 6)] {
+        for (at, value) in [(0, b'S'), (7, 1), (11, 1), (14, 0), (14, 6), (35, 1)] {
             assert_eq!(with(at, value), None, "byte {at}");
         }
         assert_eq!(Address::decode(&QueuePairAddress([0; 64])), None);

@@ -59,7 +59,10 @@ pub(super) fn bring_up(endpoint: &Endpoint, remote: &Address) -> Result<(), Devi
             | mask::IBV_QP_MAX_DEST_RD_ATOMIC
             | mask::IBV_QP_MIN_RNR_TIMER;
         match endpoint.modify(&mut attributes, what) {
-            Ok(()) => break,
+            Ok(()) => {
+                endpoint.introduce(attributes.ah_attr, remote);
+                break;
+            }
             Err(error) => {
                 tries -= 1;
                 let is_silence = error.raw_os_error() == Some(libc::ETIMEDOUT);

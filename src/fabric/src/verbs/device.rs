@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ibverbs_sys as sys;
+use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
 use super::VerbsConfig;
@@ -14,6 +15,7 @@ use super::context::Context;
 use super::endpoint::Endpoint;
 use super::events;
 use super::gid::{Entry, Gid};
+use super::prober::Prober;
 use super::queue_pair::VerbsQueuePair;
 use crate::meters::Meters;
 use crate::{
@@ -28,9 +30,28 @@ pub(super) struct Port {
     pub(super) config: VerbsConfig,
     pub(super) info: NicInfo,
     pub(super) is_ethernet: bool,
+    /// The GID that it had when it was found, if it was fit for use then.
+    pub(super) home: Option<Entry>,
+    /// Made when it is first wanted; `None` where the device has no such thing.
+    pub(super) prober: OnceCell<Option<Arc<Prober>>>,
 }
 
 impl Port {
+    /// Who asks and answers for this port, if the device can do that.
+    pub(super) fn prober(&self) -> Option<&Arc<Prober>> {
+        let make = || {
+            let made = Prober::new(&self.context, self.number, self.config.pkey_index);
+            let note = |error: &DeviceError| {
+                tracing::info!(
+                    "{}: {error}; a fault of a queue pair is taken for one of its NICs",
+                    self.info.name
+                );
+            };
+            made.inspect_err(note).ok()
+        };
+        self.prober.get_or_init(make).as_ref()
+    }
+
     /// A message that names the NIC.
     pub(super) fn error(&self, text: &str) -> DeviceError {
         DeviceError(format!("{}: {text}", self.info.name))
@@ -48,16 +69,33 @@ impl Port {
         self.error(&format!("{what} cannot be had: {error}; {remedy}"))
     }
 
-    /// The GID that this port uses now.
+    /// The GID that this port uses now: the one that it had at first, wherever that stands, or else
+    /// another of no worse a kind. Addresses come back one after the other when a link is up again.
     pub(super) fn choose_gid(&self) -> Result<Entry, DeviceError> {
-        choose_gid(&self.context, self.number, &self.config, self.is_ethernet)
+        let policy = &self.config.gid;
+        let table = self.gid_table()?;
+        let is_home = |entry: &&Entry| {
+            let home = self.home;
+            home.is_some_and(|home| (home.gid, home.version) == (entry.gid, entry.version))
+        };
+        if let Some(entry) = table.iter().find(is_home) {
+            return Ok(*entry);
+        }
+        let is_choosy = self.home.is_some_and(|home| policy.is_met_by(&home));
+        let chosen = choose_gid(table, &self.config, self.is_ethernet);
+        chosen
+            .filter(|gid| !self.is_ethernet || !is_choosy || policy.is_met_by(gid))
             .ok_or_else(|| self.error(NO_GID))
+    }
+
+    fn gid_table(&self) -> Result<Vec<Entry>, DeviceError> {
+        let length = self.context.query_port(self.number)?.gid_tbl_len;
+        Ok(self.context.gid_table(self.number, length.max(0) as u32))
     }
 
     /// Where a GID stands in the table now.
     pub(super) fn find_gid(&self, gid: Gid) -> Result<u8, DeviceError> {
-        let length = self.context.query_port(self.number)?.gid_tbl_len;
-        let table = self.context.gid_table(self.number, length.max(0) as u32);
+        let table = self.gid_table()?;
         let version = Some(self.config.gid.roce_version);
         let same = || table.iter().filter(|entry| entry.gid == gid);
         // The same address stands there once for each version of RoCE.
@@ -118,15 +156,12 @@ impl Port {
 pub(super) const NO_GID: &str = "the port has no GID: give its network interface an address, or \
      see NCCL_IB_GID_INDEX; `rdma link` and `ip address` show what is there";
 
-/// The GID that a port uses by the rules of `config`.
+/// The GID of a table that a port uses by the rules of `config`.
 pub(super) fn choose_gid(
-    context: &Context,
-    port: u32,
+    table: Vec<Entry>,
     config: &VerbsConfig,
     is_ethernet: bool,
 ) -> Option<Entry> {
-    let length = context.query_port(port).ok()?.gid_tbl_len;
-    let table = context.gid_table(port, length.max(0) as u32);
     if is_ethernet {
         config.gid.choose(&table)
     } else {

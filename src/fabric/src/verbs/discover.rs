@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ibverbs_sys as sys;
+use once_cell::sync::OnceCell;
 use sys::ibv_port_state::IBV_PORT_ACTIVE;
 
 use super::VerbsConfig;
@@ -24,11 +25,19 @@ const LANE_MBPS: [u32; 8] = [
 /// Lanes, for each bit of `active_width`.
 const LANES: [u32; 5] = [1, 4, 8, 12, 2];
 
+/// A port that can be used.
+pub struct FoundPort {
+    /// The NIC.
+    pub device: Arc<VerbsDevice>,
+    /// Whether its link was up. NCCL's own transport lists no other ones.
+    pub is_up: bool,
+}
+
 /// What the search has found.
 #[derive(Default)]
 pub struct Found {
-    /// NICs that work, in NCCL's order.
-    pub devices: Vec<Arc<VerbsDevice>>,
+    /// In NCCL's order, with those whose link is down in between; none if all are.
+    pub ports: Vec<FoundPort>,
     /// What is not as the user may expect, and what to do; full sentences.
     pub notes: Vec<String>,
 }
@@ -37,9 +46,10 @@ pub struct Found {
 struct Candidate {
     port: Port,
     pci: Option<String>,
+    is_up: bool,
 }
 
-/// Opens the ports that are active and that `allows`, by name of the device and number of the port.
+/// Opens the ports that `allows`, by name of the device and number of the port.
 ///
 /// # Errors
 /// libibverbs is absent or finds no list of devices.
@@ -74,7 +84,8 @@ pub fn open_all(
         }
     }
     found.notes.extend(closed.notes());
-    if candidates.is_empty() {
+    if !candidates.iter().any(|candidate| candidate.is_up) {
+        candidates.clear();
         found.notes.push(match names.len() {
             0 => "no RDMA device found: load the drivers (rdma-core), or give the container \
                   /dev/infiniband and /sys/class/infiniband"
@@ -86,7 +97,7 @@ pub fn open_all(
             ),
         });
     }
-    found.devices = arrange(candidates, config.is_in_pci_order);
+    found.ports = arrange(candidates, config.is_in_pci_order);
     Ok(found)
 }
 
@@ -121,15 +132,22 @@ impl Candidate {
         let name = port_name(&context.name, number);
         let error = |text: &str| DeviceError(format!("{name} is left out: {text}"));
         let port = context.query_port(number)?;
-        if port.state != IBV_PORT_ACTIVE {
-            return Err(error("its link is down"));
-        }
+        let is_up = port.state == IBV_PORT_ACTIVE;
         if port.link_layer != ETHERNET && port.link_layer != INFINIBAND {
             return Err(error("it is neither InfiniBand nor Ethernet"));
         }
         let is_ethernet = port.link_layer == ETHERNET;
-        let gid = choose_gid(context, number, config, is_ethernet).ok_or_else(|| error(NO_GID))?;
-        if is_ethernet && !config.gid.is_met_by(&gid) {
+        let table = context.gid_table(number, port.gid_tbl_len.max(0) as u32);
+        let gid = choose_gid(table, config, is_ethernet);
+        // A port that is down may get its address when it comes up.
+        if gid.is_none() && is_up {
+            return Err(error(NO_GID));
+        }
+        if !is_up {
+            notes.push(error("its link is down; it stands by from when it is up").to_string());
+        }
+        let is_met = gid.is_some_and(|gid| config.gid.is_met_by(&gid));
+        if let Some(gid) = gid.filter(|_| is_up && is_ethernet && !is_met) {
             let GidPolicy {
                 roce_version,
                 family,
@@ -155,7 +173,7 @@ impl Candidate {
             pci_path: pci
                 .as_deref()
                 .map(|path| merged_pci_path(path, config.merges_functions)),
-            address: gid.gid.to_string(),
+            address: gid.map_or_else(String::new, |gid| gid.gid.to_string()),
             queue_pairs_max: context.attributes.max_qp.max(0) as u32,
             message_bytes_max: u64::from(port.max_msg_sz),
             inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
@@ -166,19 +184,25 @@ impl Candidate {
             config: config.clone(),
             info,
             is_ethernet,
+            home: gid.filter(|_| is_up || is_met),
+            prober: OnceCell::new(),
         };
-        Ok(Self { port, pci })
+        Ok(Self { port, pci, is_up })
     }
 }
 
 /// The devices in NCCL's order: by PCI address, those without one last.
-fn arrange(mut candidates: Vec<Candidate>, is_in_pci_order: bool) -> Vec<Arc<VerbsDevice>> {
+fn arrange(mut candidates: Vec<Candidate>, is_in_pci_order: bool) -> Vec<FoundPort> {
     if is_in_pci_order {
         candidates.sort_by_key(|candidate| pci_order(candidate.pci.as_deref()));
     }
-    number(candidates.iter_mut().map(|it| &mut it.port.info));
-    let ports = candidates.into_iter().map(|candidate| candidate.port);
-    ports.map(VerbsDevice::new).collect()
+    let listed = candidates.iter_mut().filter(|it| it.is_up);
+    number(listed.map(|it| &mut it.port.info));
+    let open = |candidate: Candidate| FoundPort {
+        is_up: candidate.is_up,
+        device: VerbsDevice::new(candidate.port),
+    };
+    candidates.into_iter().map(open).collect()
 }
 
 /// NCCL tells ports of one PCI path apart by a number that counts those before it.

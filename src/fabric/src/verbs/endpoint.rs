@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use ibverbs_sys as sys;
 use sys::ibv_qp_attr_mask as mask;
@@ -13,6 +13,7 @@ use sys::ibv_qp_attr_mask as mask;
 use super::address::Address;
 use super::device::Port;
 use super::library::check;
+use super::prober::Prober;
 use super::queue_pair::{SPARE_RECEIVES, SPARE_SENDS};
 use crate::{DeviceError, QueuePairConfig, Traffic, WriteSource};
 
@@ -69,6 +70,9 @@ pub(super) struct Endpoint {
     is_closed: AtomicBool,
     /// What the peer is told.
     pub(super) address: Address,
+    prober: Option<Arc<Prober>>,
+    /// The last question to the peer's NIC that was answered.
+    answered: Arc<AtomicU64>,
 }
 
 // SAFETY: libibverbs may be called from any thread. Posting and polling are the owner's alone, by
@@ -91,6 +95,8 @@ impl Endpoint {
         let (qp, inline_bytes) = created?;
         // SAFETY: queue pair and context are there; the table is constant.
         let (number, operations) = unsafe { (qp.as_ref().qp_num, context.raw.as_ref().ops) };
+        let prober = port.prober().cloned();
+        let answered = prober.as_ref().map(|prober| prober.add(number));
         let mut endpoint = Self {
             port: port.clone(),
             qp,
@@ -110,7 +116,10 @@ impl Endpoint {
                 mtu: attributes.active_mtu as u8,
                 link_layer: attributes.link_layer,
                 gid,
+                desk: prober.as_ref().map(|prober| prober.desk),
             },
+            prober,
+            answered: answered.unwrap_or_default(),
         };
         context.watch(qp, cq, &endpoint.failed);
         if inline_bytes < INLINE_BYTES {
@@ -181,6 +190,29 @@ impl Endpoint {
         self.failed.load(Ordering::Acquire)
     }
 
+    /// The port of `remote`, the peer, is found by `way`: from now on it can be asked. May block.
+    pub(super) fn introduce(&self, way: sys::ibv_ah_attr, remote: &Address) {
+        let (Some(prober), Some(desk)) = (&self.prober, remote.desk) else {
+            return;
+        };
+        let introduced = prober.introduce(self.address.number, way, (remote.number, desk));
+        if let Err(error) = introduced {
+            tracing::debug!("{}: {error}", self.port.info.name);
+        }
+    }
+
+    /// Asks the peer's NIC whether it is there; see [`Endpoint::has_answer`].
+    pub(super) fn ask(&self, id: u64) {
+        if let Some(prober) = &self.prober {
+            prober.ask(self.address.number, id);
+        }
+    }
+
+    /// Whether the last question that was answered is this one.
+    pub(super) fn has_answer(&self, id: u64) -> bool {
+        self.answered.load(Ordering::Acquire) == id
+    }
+
     /// Copies inline bytes of work `sequence` to where the device can read them. `None`: it takes
     /// them with the post.
     pub(super) fn bounce(&self, sequence: u64, bytes: &[u8]) -> Option<sys::ibv_sge> {
@@ -242,6 +274,9 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         let context = &self.port.context;
         context.forget(self.qp, self.cq);
+        if let Some(prober) = &self.prober {
+            prober.forget(self.address.number);
+        }
         // SAFETY: nobody else has the queue pair any more, and its events are acknowledged.
         let _ = unsafe { context.library.ibv_destroy_qp(self.qp.as_ptr()) };
         destroy_cq(&self.port, self.cq);

@@ -58,8 +58,11 @@ slots! {
         flags: u32, entry_bytes: usize
     ) -> isize;
     ibv_ack_async_event(event: *mut sys::ibv_async_event) -> ();
+    ibv_ack_cq_events(cq: *mut sys::ibv_cq, count: c_uint) -> ();
     ibv_alloc_pd(context: *mut sys::ibv_context) -> *mut sys::ibv_pd;
     ibv_close_device(context: *mut sys::ibv_context) -> c_int;
+    ibv_create_ah(pd: *mut sys::ibv_pd, way: *mut sys::ibv_ah_attr) -> *mut sys::ibv_ah;
+    ibv_create_comp_channel(context: *mut sys::ibv_context) -> *mut sys::ibv_comp_channel;
     ibv_create_cq(
         context: *mut sys::ibv_context, entries: c_int, user: *mut c_void,
         channel: *mut sys::ibv_comp_channel, vector: c_int
@@ -69,12 +72,17 @@ slots! {
     ) -> *mut sys::ibv_qp;
     ibv_dealloc_pd(pd: *mut sys::ibv_pd) -> c_int;
     ibv_dereg_mr(mr: *mut sys::ibv_mr) -> c_int;
+    ibv_destroy_ah(way: *mut sys::ibv_ah) -> c_int;
+    ibv_destroy_comp_channel(channel: *mut sys::ibv_comp_channel) -> c_int;
     ibv_destroy_cq(cq: *mut sys::ibv_cq) -> c_int;
     ibv_destroy_qp(qp: *mut sys::ibv_qp) -> c_int;
     ibv_fork_init() -> c_int;
     ibv_free_device_list(list: *mut *mut sys::ibv_device) -> ();
     ibv_get_async_event(
         context: *mut sys::ibv_context, event: *mut sys::ibv_async_event
+    ) -> c_int;
+    ibv_get_cq_event(
+        channel: *mut sys::ibv_comp_channel, cq: *mut *mut sys::ibv_cq, user: *mut *mut c_void
     ) -> c_int;
     ibv_get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device;
     ibv_get_device_name(device: *mut sys::ibv_device) -> *const c_char;

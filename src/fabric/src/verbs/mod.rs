@@ -30,6 +30,7 @@ mod events;
 mod gid;
 mod greeting;
 mod library;
+mod prober;
 mod queue_pair;
 pub mod raw;
 mod status;
@@ -39,7 +40,7 @@ use std::path::PathBuf;
 use crate::WriteSource;
 
 pub use device::VerbsDevice;
-pub use discover::{Found, open_all};
+pub use discover::{Found, FoundPort, open_all};
 pub use gid::{AddressFamily, AddressRange, Gid, GidPolicy};
 
 /// How NICs of this kind are chosen and connected. The defaults are those of NCCL's own transport.

@@ -78,6 +78,8 @@ pub(super) struct VerbsQueuePair {
     is_told: Cell<bool>,
     greeting: Greeting,
     fence: Fence,
+    /// The question to the peer's NIC that is open.
+    asked: Option<u64>,
     moved: BytesMoved,
     meter: Meter,
 }
@@ -112,6 +114,7 @@ impl VerbsQueuePair {
             is_told: Cell::new(false),
             greeting: Greeting::default(),
             fence: Fence::default(),
+            asked: None,
             moved: BytesMoved::default(),
             meter,
             endpoint,
@@ -174,7 +177,7 @@ impl VerbsQueuePair {
     fn lose(&mut self, status: Status) {
         if let Some(work) = self.held.pop_front() {
             self.known
-                .push_back(failure(work.id, Opcode::Write, status));
+                .push_back(completion(work.id, Opcode::Write, status));
         }
         self.set_error();
     }
@@ -242,8 +245,8 @@ impl VerbsQueuePair {
                 0 => Status::LocalQueuePair,
                 _ => Status::Flushed,
             };
-            let completion = failure(work.id, Opcode::Write, status);
-            self.known.push_back(completion);
+            let refused = completion(work.id, Opcode::Write, status);
+            self.known.push_back(refused);
         }
     }
 
@@ -288,7 +291,7 @@ impl VerbsQueuePair {
             return Some(Completion {
                 byte_len: entry.len() as u32,
                 immediate: entry.imm_data().map_or(0, u32::from_be),
-                ..failure(0, Opcode::ReceiveImmediate, status)
+                ..completion(0, Opcode::ReceiveImmediate, status)
             });
         }
         let sent = self.retire(id)?;
@@ -298,7 +301,7 @@ impl VerbsQueuePair {
                 None
             }
             Kind::Silent if status == Status::Success => None,
-            Kind::Silent | Kind::Signaled => Some(failure(sent.id, Opcode::Write, status)),
+            Kind::Silent | Kind::Signaled => Some(completion(sent.id, Opcode::Write, status)),
         }
     }
 
@@ -386,7 +389,7 @@ impl VerbsQueuePair {
     }
 }
 
-fn failure(id: u64, opcode: Opcode, status: Status) -> Completion {
+fn completion(id: u64, opcode: Opcode, status: Status) -> Completion {
     Completion {
         id,
         status,
@@ -468,9 +471,21 @@ impl QueuePair for VerbsQueuePair {
         Ok(())
     }
 
+    fn probe_nics(&mut self, id: u64) {
+        // Before that it waits for the peer's program, and nothing speaks against it.
+        if self.greeting.has_come && self.endpoint.stage() == Stage::Ready {
+            self.asked = Some(id);
+            self.endpoint.ask(id);
+        }
+    }
+
     fn poll(&mut self, completions: &mut [Completion]) -> usize {
         if !self.in_error {
             self.progress();
+        }
+        if let Some(id) = self.asked.take_if(|id| self.endpoint.has_answer(*id)) {
+            self.known
+                .push_back(completion(id, Opcode::NicProbe, Status::Success));
         }
         if self.known.len() < completions.len() {
             self.take_from_device(completions.len() - self.known.len());
@@ -508,7 +523,7 @@ impl QueuePair for VerbsQueuePair {
         let never_posted = self.held.drain(..).map(|work| work.id);
         for id in lost.map(|sent| sent.id).chain(never_posted) {
             self.known
-                .push_back(failure(id, Opcode::Write, Status::Flushed));
+                .push_back(completion(id, Opcode::Write, Status::Flushed));
         }
     }
 

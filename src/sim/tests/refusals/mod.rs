@@ -38,8 +38,13 @@ pub fn credit(seq: u64, (index, size): (u8, u8), capacity: u32) -> Credit {
 
 /// A sending end with one path or two, of which the first takes all.
 pub fn send_end(paths: usize) -> SendEnd {
+    send_end_with(EndConfig::default(), paths)
+}
+
+/// The same, with other settings.
+pub fn send_end_with(config: EndConfig, paths: usize) -> SendEnd {
     let half = Sender::new(SenderConfig::default()).expect("valid");
-    let mut end = SendEnd::new(EndConfig::default(), half);
+    let mut end = SendEnd::new(config, half);
     for path in [PATH, other()].into_iter().take(paths) {
         let share = u32::from(path == PATH);
         end.add_path(Time::ZERO, path, GENERATION, (share, 1))

@@ -4,11 +4,14 @@ use r2ccl_core::limits::SEND_DEPTH;
 use r2ccl_core::wire::eager::EagerHead;
 use r2ccl_core::wire::path_frame::PathFrame;
 use r2ccl_core::{
-    Action, EndConfig, Evidence, Half, Health, PathId, ProbeKind, ReceiveBuffer, ReceiveEnd,
-    Receiver, ReceiverConfig, RegionId, SendEnd, Seq, Time,
+    Action, EndConfig, Evidence, Failure, Half, Health, PathId, ProbeKind, ReceiveBuffer,
+    ReceiveEnd, Receiver, ReceiverConfig, RegionId, SendEnd, Seq, Time,
 };
 
-use super::{GENERATION, PATH, at, credit, health, other, post, send_end, statistics};
+use super::{
+    GENERATION, MILLISECOND, PATH, at, credit, health, other, post, send_end, send_end_with,
+    statistics,
+};
 
 /// Bytes of a small message.
 const SMALL: u32 = 10;
@@ -54,7 +57,11 @@ fn stalled(paths: usize) -> (SendEnd, Vec<Asked>) {
 
 /// An end with two paths of which somebody speaks against the first at 100 ms.
 fn hinted() -> (SendEnd, Vec<Asked>) {
-    let mut end = send_end(2);
+    hinted_with(EndConfig::default())
+}
+
+fn hinted_with(config: EndConfig) -> (SendEnd, Vec<Asked>) {
+    let mut end = send_end_with(config, 2);
     post(&mut end, SMALL);
     pass(&mut end, 99);
     end.handle_evidence(at(100), PATH, GENERATION, Evidence::Hint);
@@ -207,10 +214,9 @@ pub fn the_last_answer_does_not_count() -> bool {
 /// PROTOCOL R61.
 pub fn a_hint_is_checked_soon() -> bool {
     let (mut end, asked) = hinted();
-    answer(&mut end, 101, &asked, |path, _| path == other());
-    pass(&mut end, 104);
+    answer(&mut end, 100, &asked, |path, _| path == other());
     assert_eq!(health(&end), Health::Suspect);
-    pass(&mut end, 105);
+    pass(&mut end, 101);
     health(&end) == Health::Down
 }
 
@@ -245,4 +251,28 @@ pub fn a_broken_group_is_watched() -> bool {
     assert_eq!(submitted, Ok(Some(Seq(0))));
     assert_eq!(half.poll_transmit(PATH), None, "the group is not filled");
     half.work(PATH).is_waiting
+}
+
+/// PROTOCOL R62.
+pub fn silence_ends() -> bool {
+    let give_up_ms = EndConfig::default().give_up_ns / MILLISECOND;
+    let (mut end, _) = stalled(2);
+    let is_early = |end: &SendEnd| end.failure(at(99 + give_up_ms)).is_some();
+    // Nobody answers, on either path.
+    for milliseconds in (100..100 + give_up_ms).step_by(20) {
+        pass(&mut end, milliseconds);
+        assert!(!is_early(&end) && health(&end) == Health::Suspect);
+    }
+    end.failure(at(100 + give_up_ms)) == Some(Failure::NoPath)
+}
+
+/// PROTOCOL R61.
+pub fn a_hint_is_not_limited() -> bool {
+    let (mut end, asked) = hinted_with(EndConfig {
+        evictions_max: 0,
+        ..EndConfig::default()
+    });
+    answer(&mut end, 101, &asked, |path, _| path == other());
+    pass(&mut end, 105);
+    health(&end) == Health::Down
 }

@@ -35,7 +35,7 @@ fn answer_at_once(
 ) {
     for &(path, kind, id) in asked {
         if passes(path, kind) {
-            end.handle_probe(at(101), path, FIRST, id, true);
+            end.handle_probe(at(100), path, FIRST, id, true);
         }
     }
 }
@@ -49,11 +49,19 @@ fn a_word_against_a_path_is_checked_soon() {
     let half = end.half_mut();
     half.handle_counter(other(), FIRST, 1).expect("posted");
     post(&mut end);
-    actions(&mut end, 104);
+    actions(&mut end, 100);
     assert_eq!(health(&end, PATH), Health::Suspect);
-    actions(&mut end, 105);
+    actions(&mut end, 101);
     assert_eq!(health(&end, PATH), Health::Down);
-    assert_eq!(end.snapshot().statistics.evictions, 1);
+    assert_eq!(end.snapshot().statistics.hinted_evictions, 1);
+
+    // The other path is as busy as this host.
+    let (mut end, asked) = hinted();
+    actions(&mut end, 103);
+    assert_eq!(health(&end, PATH), Health::Suspect);
+    answer_at_once(&mut end, &asked, |path, _| path == other());
+    actions(&mut end, 104);
+    assert_eq!(health(&end, PATH), Health::Down);
 
     // It was wrong.
     let (mut end, asked) = hinted();
