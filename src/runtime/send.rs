@@ -396,11 +396,7 @@ fn read_ring(core: &mut Sender, path: &Path<Ring>) -> std::result::Result<(), Pr
     let (id, generation) = (path.id, path.generation);
     let ring = &path.memory;
     let counter = ring.counter();
-    while let Some((slot, _)) = core.expected_credit() {
-        if !core.handle_credit(id, generation, &ring.line(slot))? {
-            break;
-        }
-    }
+    while core.handle_credit(id, generation, &ring.line(core.expected_credit().0))? {}
     core.handle_counter(id, generation, counter)
 }
 

@@ -75,6 +75,10 @@ bugs! {
     CountersAreBelieved = "counters-are-believed",
     /// PROTOCOL R11: a counter is written only when it is asked for.
     CounterIsNotOwed = "counter-is-not-owed",
+    /// PROTOCOL R11: a credit line counts all messages before its own.
+    LinesCountToThem = "lines-count-to-them",
+    /// PROTOCOL R11: a sender whose window is full does not read the counter on the next line.
+    FullWindowIsDeaf = "full-window-is-deaf",
     /// PROTOCOL R12: a path comes back under the number that it had.
     NumberIsUsedAgain = "number-is-used-again",
     /// PROTOCOL R13: what arrives in a generation that is over counts.

@@ -72,9 +72,7 @@ fn feed_sender(sender: &mut Sender, input: ToSender) {
             tag,
             group: (group_size, group_index),
         } => {
-            let Some((_, seq)) = sender.expected_credit() else {
-                return;
-            };
+            let (_, seq) = sender.expected_credit();
             let region = RegionId(0);
             let credit = Credit {
                 seq,
@@ -85,7 +83,7 @@ fn feed_sender(sender: &mut Sender, input: ToSender) {
                 group_size,
                 group_index,
             };
-            let line = credit.encode(GENERATION);
+            let line = credit.encode(GENERATION, Seq(0));
             let fault = sender.handle_credit(PATH, GENERATION, &line).err();
             assert!(fault.is_none_or(|error| error.is_peer_fault()));
         }

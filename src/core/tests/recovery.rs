@@ -22,7 +22,7 @@ fn the_faults_are_seen() {
     let (mut replayed, mut quarantines, mut returns, mut late) = (0, 0, 0, 0);
     let (mut lost, mut queue_pair_faults, mut evictions, mut waited) = (0, 0, 0, 0);
     let (mut eager, mut eager_lost) = (0, 0);
-    for seed in 1..=60 {
+    for seed in 1..=100 {
         let paths = 1 + seed as usize % 4;
         let plan = Plan {
             seed,

@@ -74,8 +74,8 @@ impl World {
         for held in &connection.ends[Side::Sender as usize].held {
             let mailbox = &self.mailboxes[self.owners[held.qp].memory];
             let sender = connection.sender.half_mut();
-            while let Some((slot, _)) = sender.expected_credit() {
-                let line = mailbox.line(slot);
+            loop {
+                let line = mailbox.line(sender.expected_credit().0);
                 match sender.handle_credit(held.path, held.generation, &line) {
                     Ok(true) => {}
                     Ok(false) => break,

@@ -37,6 +37,10 @@ const OF_HALVES: &[Check] = &[
         Bug::CountersAreBelieved,
         halves::no_counter_beyond_what_was_posted,
     ),
+    (
+        Bug::FullWindowIsDeaf,
+        halves::a_full_window_is_freed_by_the_next_line,
+    ),
     (Bug::OldCreditsCount, halves::an_old_credit_is_dropped),
     (Bug::OldCountersCount, halves::an_old_counter_is_dropped),
     (

@@ -8,7 +8,7 @@ mod vain;
 
 use super::{Action, End, EndConfig, Evidence, Failure, ProbeKind, ReceiveEnd, Routing, SendEnd};
 use crate::health::Health;
-use crate::ids::{Generation, PathId, RegionId};
+use crate::ids::{Generation, PathId, RegionId, Seq};
 use crate::receiver::{ReceiveBuffer, Receiver, ReceiverConfig};
 use crate::recovery::FenceOutcome;
 use crate::sender::{Sender, SenderConfig};
@@ -64,7 +64,7 @@ fn post(end: &mut SendEnd) {
 
 fn post_on(end: &mut SendEnd, path: PathId) {
     let half = end.half_mut();
-    let (_, seq) = half.expected_credit().expect("room");
+    let (_, seq) = half.expected_credit();
     let credit = Credit {
         seq,
         address: 0x1000,
@@ -75,7 +75,7 @@ fn post_on(end: &mut SendEnd, path: PathId) {
         group_index: 0,
     };
     assert_eq!(
-        half.handle_credit(PATH, FIRST, &credit.encode(FIRST)),
+        half.handle_credit(PATH, FIRST, &credit.encode(FIRST, Seq(0))),
         Ok(true)
     );
     let submitted = half.submit_send(Time::ZERO, (RegionId(0), 0), 10, 0);

@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::paths::{Condition, PathTable};
 use crate::planted::{Bug, planted};
 use crate::time::{Clock, Time};
-use crate::wire::credit::Credit;
+use crate::wire::credit::{Credit, counted};
 use crate::wire::immediate::Immediate;
 use eager::Eagers;
 use message::{Message, Messages, Progress};
@@ -47,7 +47,7 @@ pub struct Receiver {
     delivered: Seq,
     credited: Seq,
     opened: Seq,
-    /// Counter value handed out last.
+    /// Greatest counter value handed out; 0 when that may not have been said.
     confirmed: Seq,
     /// The counter is to be written even if it has not grown.
     counter_due: bool,
@@ -202,7 +202,7 @@ impl Receiver {
 
     /// Next write to post; `None` when there is none, the send queue is full or the credit path
     /// is not live. It counts as posted: hand it back with [`Receiver::return_transmit`] if it
-    /// could not be. The counter comes after the credits (PROTOCOL R11).
+    /// could not be. The counter rides on the credits, or comes after them (PROTOCOL R11).
     pub fn poll_transmit(&mut self) -> Option<ReceiverWrite> {
         let path = self.credit_path?;
         let generation = self
@@ -231,8 +231,12 @@ impl Receiver {
     fn next_body(&mut self, generation: Generation) -> Option<(WorkKind, Seq, ReceiverBody)> {
         if self.credited < self.opened {
             let first = self.credited;
-            let (lines, count) = self.messages.lines(first, self.opened, generation);
-            self.credited = first.plus(u64::from(count));
+            let (lines, count) = self
+                .messages
+                .lines((first, self.opened), (generation, self.delivered));
+            let last = first.plus(u64::from(count) - 1);
+            self.credited = last.plus(1);
+            self.confirmed = self.confirmed.max(counted(last, self.delivered));
             let body = ReceiverBody::Credits {
                 slot: first.slot(),
                 first,
@@ -286,7 +290,11 @@ impl Receiver {
         // Whether it arrives has to be seen the next time as well.
         self.is_resending |= self.resent.is_some_and(is_said_again);
         match write.body {
-            ReceiverBody::Credits { first, .. } => self.credited = self.credited.min(first),
+            ReceiverBody::Credits { first, .. } => {
+                self.credited = self.credited.min(first);
+                // The counter on them was not said either.
+                self.confirmed = Seq(0);
+            }
             ReceiverBody::Counter { .. } => self.counter_due = true,
         }
         Ok(())
@@ -399,16 +407,16 @@ impl Messages {
     /// Up to [`CREDIT_LINES_MAX`] credit lines from `first` on, as far as they do not wrap.
     fn lines(
         &self,
-        first: Seq,
-        end: Seq,
-        generation: Generation,
+        (first, end): (Seq, Seq),
+        (generation, delivered): (Generation, Seq),
     ) -> ([u8; CREDIT_BYTES * CREDIT_LINES_MAX], u8) {
         let mut lines = [0; CREDIT_BYTES * CREDIT_LINES_MAX];
         let count = (end.since(first) as usize)
             .min(CREDIT_LINES_MAX)
             .min(WINDOW - first.slot());
         for (index, line) in (0..count as u64).zip(lines.chunks_exact_mut(CREDIT_BYTES)) {
-            line.copy_from_slice(&self.get(first.plus(index)).credit.encode(generation));
+            let credit = &self.get(first.plus(index)).credit;
+            line.copy_from_slice(&credit.encode(generation, delivered));
         }
         (lines, count as u8)
     }

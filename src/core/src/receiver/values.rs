@@ -128,7 +128,7 @@ pub struct ReceiverSnapshot {
     pub oldest: Seq,
     /// Delivered.
     pub delivered: Seq,
-    /// Confirmed by a counter that was handed out.
+    /// Confirmed by a counter that was handed out; 0 when that may not have been said.
     pub confirmed: Seq,
     /// Permitted by a credit that was handed out.
     pub credited: Seq,

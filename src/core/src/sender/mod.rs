@@ -131,16 +131,14 @@ impl Sender {
         self.segment_size.message_bytes_max()
     }
 
-    /// Slot of the credit rings to look at, and the message whose line would be accepted there;
-    /// `None` while the window is full.
-    pub fn expected_credit(&self) -> Option<(usize, Seq)> {
-        let known = self.credited.since(self.oldest);
-        let has_room = known < WINDOW as u64 || planted(Bug::CreditsBeyondWindow);
-        has_room.then(|| (self.credited.slot(), self.credited))
+    /// Slot of the credit rings to look at, and the message whose line would be accepted there.
+    pub fn expected_credit(&self) -> (usize, Seq) {
+        (self.credited.slot(), self.credited)
     }
 
     /// Takes a copy of the line in the expected slot of a ring. False: it is not the expected line,
-    /// or of a generation that is over (PROTOCOL R9, R13); nothing has changed then.
+    /// or of a generation that is over (PROTOCOL R9, R13), or the window is full: then it counts as
+    /// a counter only, and is looked at again.
     pub fn handle_credit(
         &mut self,
         path: PathId,
@@ -151,12 +149,19 @@ impl Sender {
             self.statistics.stale_credits += 1;
             return Ok(false);
         }
-        let Some((_, seq)) = self.expected_credit() else {
+        let (_, seq) = self.expected_credit();
+        let Some((credit, delivered)) = Credit::decode(line, seq, generation)? else {
             return Ok(false);
         };
-        let Some(credit) = Credit::decode(line, seq, generation)? else {
+        self.check_count(delivered.0)?;
+        let has_room = seq.since(self.oldest) < WINDOW as u64;
+        if !has_room && !planted(Bug::CreditsBeyondWindow) {
+            // What frees the window may be confirmed by nothing else (PROTOCOL R11).
+            if !planted(Bug::FullWindowIsDeaf) {
+                self.confirm(delivered);
+            }
             return Ok(false);
-        };
+        }
         self.check_group(&credit)?;
         let message = self.messages.get_mut(seq);
         (message.stage, message.credit) = (Stage::Offered, credit);
@@ -164,6 +169,7 @@ impl Sender {
         if !planted(Bug::EarlyIsPassed) {
             self.bind_eagers();
         }
+        self.confirm(delivered);
         if self.goodbye > self.delivered {
             self.confirm(self.goodbye);
         }

@@ -42,7 +42,7 @@ fn credit(seq: u64, group_index: u8, group_size: u8, tag: i32) -> Credit {
 }
 
 fn give(sender: &mut Sender, credit: Credit) -> Result<bool, ProtocolError> {
-    sender.handle_credit(PATH, GENERATION, &credit.encode(GENERATION))
+    sender.handle_credit(PATH, GENERATION, &credit.encode(GENERATION, Seq(0)))
 }
 
 fn submit(sender: &mut Sender, bytes: u64, tag: i32) -> Option<Seq> {
@@ -55,7 +55,7 @@ fn submit(sender: &mut Sender, bytes: u64, tag: i32) -> Option<Seq> {
 fn a_message_from_credit_to_release() {
     let mut sender = sender();
     assert_eq!(submit(&mut sender, 100, 0), None, "no credit yet");
-    assert_eq!(sender.expected_credit(), Some((0, Seq(0))));
+    assert_eq!(sender.expected_credit(), (0, Seq(0)));
     assert_eq!(give(&mut sender, credit(0, 0, 1, 9)), Ok(true));
     assert_eq!(
         give(&mut sender, credit(0, 0, 1, 9)),
@@ -222,6 +222,36 @@ fn counters_are_monotone_and_bounded() {
     assert_eq!(sender.delivered(), 2);
 }
 
+/// PROTOCOL R11: the line that has no room in the window may be the only word that frees it.
+#[test]
+fn a_full_window_reads_the_counter_of_the_next_line() {
+    let mut sender = sender();
+    for seq in 0..WINDOW as u64 {
+        give(&mut sender, credit(seq, 0, 1, 0)).expect("valid");
+    }
+    let write = |sender: &mut Sender, delivered| {
+        let line = credit(WINDOW as u64, 0, 1, 0).encode(GENERATION, Seq(delivered));
+        sender.handle_credit(PATH, GENERATION, &line)
+    };
+    for _ in 0..3 {
+        submit(&mut sender, 1, 0).expect("credit");
+        sender.poll_transmit(PATH).expect("queued");
+    }
+    // Too far back to be said there.
+    assert_eq!(write(&mut sender, 1), Ok(false));
+    assert_eq!(sender.delivered(), 0);
+    assert_eq!(write(&mut sender, 3), Ok(false));
+    assert_eq!(sender.delivered(), 3);
+    sender.release(Seq(0)).expect("delivered");
+    assert_eq!(write(&mut sender, 3), Ok(true));
+    let error = ProtocolError::CounterBeyondPosted {
+        confirmed: 4,
+        posted: 3,
+    };
+    let beyond = credit(257, 0, 1, 0).encode(GENERATION, Seq(4));
+    assert_eq!(sender.handle_credit(PATH, GENERATION, &beyond), Err(error));
+}
+
 fn answer(
     path: PathId,
     generation: Generation,
@@ -260,7 +290,7 @@ fn stale_generations_change_nothing() {
         .handle_counter(PATH, GENERATION, 1 << 60)
         .expect("dropped");
     sender.handle_completion(write.work, false);
-    let line = credit(1, 0, 1, 0).encode(GENERATION);
+    let line = credit(1, 0, 1, 0).encode(GENERATION, Seq(0));
     assert_eq!(sender.handle_credit(PATH, GENERATION, &line), Ok(false));
     assert_eq!(
         sender.handle_credit(PATH, Generation(4), &line),
@@ -285,7 +315,6 @@ fn the_window_fills_and_drains() {
     for seq in 0..WINDOW as u64 {
         assert_eq!(give(&mut sender, credit(seq, 0, 1, 0)), Ok(true));
     }
-    assert_eq!(sender.expected_credit(), None);
     assert_eq!(give(&mut sender, credit(WINDOW as u64, 0, 1, 0)), Ok(false));
     for _ in 0..3 {
         submit(&mut sender, 1, 0).expect("credit");
@@ -293,12 +322,13 @@ fn the_window_fills_and_drains() {
     }
     sender.handle_counter(PATH, GENERATION, 3).expect("posted");
     sender.release(Seq(1)).expect("delivered");
-    assert_eq!(sender.expected_credit(), None, "the oldest is still there");
+    let next = credit(256, 0, 1, 0);
+    assert_eq!(give(&mut sender, next), Ok(false), "the oldest is there");
     sender.release(Seq(0)).expect("delivered");
-    assert_eq!(sender.expected_credit(), Some((0, Seq(256))));
-    assert_eq!(give(&mut sender, credit(256, 0, 1, 0)), Ok(true));
+    assert_eq!(sender.expected_credit(), (0, Seq(256)));
+    assert_eq!(give(&mut sender, next), Ok(true));
     assert_eq!(give(&mut sender, credit(257, 0, 1, 0)), Ok(true));
-    assert_eq!(sender.expected_credit(), None);
+    assert_eq!(give(&mut sender, credit(258, 0, 1, 0)), Ok(false));
     assert_eq!(sender.status(Seq(2)), SendStatus::Delivered { bytes: 1 });
     assert_eq!(
         sender.status(Seq(256)),

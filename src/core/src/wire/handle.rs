@@ -28,7 +28,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::bytes::{Reader, prefix};
 
 /// Version of everything that two processes say to each other: handles, hellos, frames, credits.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 const MAGIC: [u8; 4] = *b"R2CH";
 const CHECKED_BYTES: usize = 108;

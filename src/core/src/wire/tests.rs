@@ -59,7 +59,7 @@ fn sample_handle() -> Handle {
 #[test]
 fn a_handle_has_its_documented_layout() {
     let bytes = sample_handle().encode();
-    assert_eq!(&bytes[..8], b"R2CH\x05\x00\x01\x04");
+    assert_eq!(&bytes[..8], b"R2CH\x06\x00\x01\x04");
     assert_eq!(bytes[8..16], 1_u64.to_le_bytes());
     assert_eq!(bytes[16..32], [2; 16]);
     assert_eq!(bytes[32..40], 3_u64.to_le_bytes());

@@ -278,8 +278,8 @@ impl World {
             if !is_read && !random.once_in(8) {
                 continue;
             }
-            while let Some((slot, _)) = half.expected_credit() {
-                let start = slot * CREDIT_BYTES;
+            loop {
+                let start = half.expected_credit().0 * CREDIT_BYTES;
                 let line = pair.ring[start..start + CREDIT_BYTES].try_into();
                 let line = line.expect("a line");
                 if !half

@@ -238,8 +238,8 @@ impl Wire {
         random.shuffle(&mut order);
         for index in order {
             let link = &self.links[index];
-            while let Some((slot, _)) = sender.expected_credit() {
-                let start = slot * CREDIT_BYTES;
+            loop {
+                let start = sender.expected_credit().0 * CREDIT_BYTES;
                 let line = link.mailbox.ring[start..start + CREDIT_BYTES].try_into();
                 let line = line.expect("a line");
                 if !sender
@@ -320,7 +320,8 @@ impl Wire {
             sender
                 .handle_counter(path(index), old, u64::MAX)
                 .expect("dropped");
-            if let Some((_, seq)) = sender.expected_credit() {
+            {
+                let (_, seq) = sender.expected_credit();
                 let region = r2ccl_core::RegionId(0);
                 let credit = Credit {
                     seq,
@@ -331,7 +332,7 @@ impl Wire {
                     group_size: 1,
                     group_index: 0,
                 };
-                let line = credit.encode(old);
+                let line = credit.encode(old, seq);
                 assert_eq!(sender.handle_credit(path(index), old, &line), Ok(false));
                 assert_eq!(sender.handle_credit(path(index), current, &line), Ok(false));
             }

@@ -67,6 +67,20 @@ pub fn no_segment_is_beyond_its_buffer() -> bool {
     arrive(&mut receiver, 0, (1, 2), 41).is_none()
 }
 
+/// PROTOCOL R11.
+pub fn a_full_window_is_freed_by_the_next_line() -> bool {
+    let mut sender = sender();
+    for seq in 0..WINDOW as u64 {
+        assert!(give(&mut sender, seq, BYTES));
+    }
+    for _ in 0..2 {
+        submit(&mut sender, BYTES);
+        sender.poll_transmit(PATH).expect("queued");
+    }
+    let next = credit(WINDOW as u64, (0, 1), BYTES).encode(GENERATION, Seq(2));
+    sender.handle_credit(PATH, GENERATION, &next) == Ok(false) && sender.delivered() == 2
+}
+
 /// PROTOCOL R13.
 pub fn an_immediate_names_its_generation() -> bool {
     let mut receiver = receiver();
@@ -121,7 +135,7 @@ fn sender() -> Sender {
 
 /// The credit of message `seq` comes, with room for so many bytes; whether it is taken.
 fn give(sender: &mut Sender, seq: u64, capacity: u32) -> bool {
-    let line = credit(seq, (0, 1), capacity).encode(GENERATION);
+    let line = credit(seq, (0, 1), capacity).encode(GENERATION, Seq(0));
     sender.handle_credit(PATH, GENERATION, &line) == Ok(true)
 }
 
@@ -144,7 +158,7 @@ pub fn no_share_is_thin() -> bool {
 
 /// PROTOCOL R6.
 pub fn no_group_has_gaps() -> bool {
-    let line = credit(0, (1, 2), BYTES).encode(GENERATION);
+    let line = credit(0, (1, 2), BYTES).encode(GENERATION, Seq(0));
     sender().handle_credit(PATH, GENERATION, &line).is_err()
 }
 
@@ -161,7 +175,7 @@ pub fn the_first_cut_is_reported() -> bool {
 
 /// PROTOCOL R9.
 pub fn a_line_names_its_generation() -> bool {
-    let line = credit(0, (0, 1), BYTES).encode(Generation(GENERATION.0 - 1));
+    let line = credit(0, (0, 1), BYTES).encode(Generation(GENERATION.0 - 1), Seq(0));
     sender().handle_credit(PATH, GENERATION, &line) == Ok(false)
 }
 

@@ -56,8 +56,8 @@ pub fn send_end_with(config: EndConfig, paths: usize) -> SendEnd {
 /// The credit of the next message comes, of `bytes`, and all of it is posted on the first path.
 pub fn post(end: &mut SendEnd, bytes: u32) {
     let half = end.half_mut();
-    let (_, seq) = half.expected_credit().expect("room");
-    let line = credit(seq.0, (0, 1), bytes).encode(GENERATION);
+    let (_, seq) = half.expected_credit();
+    let line = credit(seq.0, (0, 1), bytes).encode(GENERATION, Seq(0));
     half.handle_credit(PATH, GENERATION, &line).expect("valid");
     half.submit_send(Time::ZERO, (RegionId(0), 0), bytes.into(), 0)
         .expect("valid");

@@ -245,7 +245,7 @@ pub fn progress_does_not_clear_a_hint() -> bool {
 pub fn a_broken_group_is_watched() -> bool {
     let mut end = send_end(2);
     let half = end.half_mut();
-    let line = credit(0, (0, 2), SMALL).encode(GENERATION);
+    let line = credit(0, (0, 2), SMALL).encode(GENERATION, Seq(0));
     assert_eq!(half.handle_credit(PATH, GENERATION, &line), Ok(true));
     let submitted = half.submit_send(Time::ZERO, (RegionId(0), 0), u64::from(SMALL), 0);
     assert_eq!(submitted, Ok(Some(Seq(0))));

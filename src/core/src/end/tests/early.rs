@@ -94,7 +94,7 @@ fn a_send_of_a_broken_group_fails() {
         group_index: 0,
     };
     let half = end.half_mut();
-    let taken = half.handle_credit(PATH, FIRST, &credit.encode(FIRST));
+    let taken = half.handle_credit(PATH, FIRST, &credit.encode(FIRST, Seq(0)));
     assert_eq!(taken, Ok(true));
     let submitted = half.submit_send(Time::ZERO, (RegionId(0), 0), 10, 0);
     assert_eq!(submitted, Ok(Some(Seq(0))));

@@ -28,7 +28,7 @@ pub(super) fn sender() -> Sender {
 }
 
 pub(super) fn give(sender: &mut Sender, seq: u64, (index, size): (u8, u8), tag: i32) {
-    let line = credit(seq, index, size, tag).encode(GENERATION);
+    let line = credit(seq, index, size, tag).encode(GENERATION, Seq(0));
     assert_eq!(sender.handle_credit(other(), GENERATION, &line), Ok(true));
 }
 
@@ -337,7 +337,7 @@ fn other_answers_say_nothing_of_it() {
     empty = told(true, 1, 1, &[]);
     assert_eq!(sender.handle_answer(&empty), Ok(true), "taken after all");
     sender.add_path(PATH, Generation(4)).expect("settled");
-    let line = credit(0, 0, 1, 5).encode(Generation(4));
+    let line = credit(0, 0, 1, 5).encode(Generation(4), Seq(0));
     assert_eq!(sender.handle_credit(PATH, Generation(4), &line), Ok(true));
     assert_eq!(post(&mut sender, PATH), [0; 0]);
     assert_eq!(post(&mut sender, other()), [0; 0]);

@@ -31,7 +31,7 @@ fn sender(sizes: &[u64]) -> Sender {
     for (seq, &bytes) in (0..).zip(sizes) {
         let mut credit = credit(seq, 0, 1, 0);
         credit.capacity = 1 << 20;
-        let line = credit.encode(GENERATION);
+        let line = credit.encode(GENERATION, Seq(0));
         assert_eq!(sender.handle_credit(other(), GENERATION, &line), Ok(true));
         let local = (RegionId(0), 0);
         let submitted = sender.submit_send(Time::ZERO, local, bytes, 0);
