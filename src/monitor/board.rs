@@ -213,8 +213,10 @@ fn write_part(file: &File, at: u64, text: &str) -> io::Result<()> {
     file.write_all_at(&part, at)
 }
 
+/// The text of a part; `None` where nobody has written, and where what stands there is not whole
+/// after a few looks.
 fn read_part(file: &File, at: u64) -> Option<String> {
-    (0..READS_MAX).find_map(|_| {
+    let text = (0..READS_MAX).find_map(|_| {
         let mut part = [0; PART_BYTES];
         let mut count = 0;
         while count < PART_BYTES {
@@ -225,10 +227,14 @@ fn read_part(file: &File, at: u64) -> Option<String> {
         }
         let (sum, rest) = part[..count].split_first_chunk::<8>()?;
         let (len, rest) = rest.split_first_chunk::<4>()?;
+        if (sum, len) == (&[0; 8], &[0; 4]) {
+            return Some(None);
+        }
         let text = rest.get(..u32::from_le_bytes(*len) as usize)?;
         let text = std::str::from_utf8(text).ok()?;
-        (checksum(text.as_bytes()) == *sum).then(|| text.to_owned())
-    })
+        (checksum(text.as_bytes()) == *sum).then(|| Some(text.to_owned()))
+    });
+    text.flatten()
 }
 
 fn byte_at(at: u64, kind: i32) -> libc::flock {

@@ -1,9 +1,14 @@
 //! When credits and counters that have been collected go out.
 
-use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS};
+use r2ccl_core::limits::{CREDIT_LINES_MAX, EAGER_BYTES_MAX, EAGER_SLOTS};
 
 /// Up to this size a message costs about as much as a doorbell.
 const SMALL_BYTES: u32 = 8 << 10;
+/// Polls that it waits for behind a larger one while the sender has credits enough: so two messages
+/// share a doorbell.
+const SHORT_PATIENCE: u32 = 2;
+/// Credits that are enough: half of what NCCL gives for a connection (`NCCL_STEPS`).
+const SPARE_CREDITS: u64 = EAGER_SLOTS as u64 / 2;
 /// Polls that what has been collected waits for between small messages. On two H200s one poll of
 /// NCCL takes about a microsecond.
 const PATIENCE: u32 = 8;
@@ -54,19 +59,19 @@ impl Batch {
         self.unconfirmed += 1;
     }
 
-    /// Counts one poll with something to send: credits without which the sender has none
-    /// (`is_starved`), or what it can do without for a while. True: it goes out now.
-    pub fn is_due(&mut self, is_starved: bool) -> bool {
+    /// Counts one poll with something to send, while the sender has `spare` credits. True: it goes
+    /// out now.
+    pub fn is_due(&mut self, spare: u64) -> bool {
         self.waited += 1;
         let needs_credit = self.last_bytes > EAGER_BYTES_MAX as u32 || self.has_large;
-        let patience = if self.last_bytes > SMALL_BYTES || self.has_large {
-            0
-        } else if needs_credit {
-            PATIENCE
-        } else {
-            LONG_PATIENCE
+        let is_large = self.last_bytes > SMALL_BYTES || self.has_large;
+        let (patience, unconfirmed_max) = match (is_large, needs_credit) {
+            (true, _) if spare < SPARE_CREDITS => (0, 1),
+            (true, _) => (SHORT_PATIENCE, CREDIT_LINES_MAX as u32),
+            (_, true) => (PATIENCE, UNCONFIRMED_MAX),
+            _ => (LONG_PATIENCE, UNCONFIRMED_MAX),
         };
-        is_starved && needs_credit || self.waited > patience || self.unconfirmed >= UNCONFIRMED_MAX
+        spare == 0 && needs_credit || self.waited > patience || self.unconfirmed >= unconfirmed_max
     }
 
     /// Everything has gone out.
@@ -82,9 +87,9 @@ mod tests {
     use super::*;
 
     /// Polls until something goes out.
-    fn polls(batch: &mut Batch, is_starved: bool) -> u32 {
+    fn polls(batch: &mut Batch, spare: u64) -> u32 {
         (1..=LONG_PATIENCE + 1)
-            .find(|_| batch.is_due(is_starved))
+            .find(|_| batch.is_due(spare))
             .expect("goes out some day")
     }
 
@@ -100,35 +105,42 @@ mod tests {
     #[test]
     fn a_credit_that_the_sender_needs_goes_at_once() {
         for mut batch in [Batch::default(), after(EAGER + 1), after(1 << 20)] {
-            assert_eq!(polls(&mut batch, true), 1);
+            assert_eq!(polls(&mut batch, 0), 1);
         }
         let mut batch = after(EAGER);
         batch.note_receive(ROOM_BYTES + 1);
-        assert_eq!(
-            polls(&mut batch, true),
-            1,
-            "the next one may be a large one"
-        );
+        assert_eq!(polls(&mut batch, 0), 1, "the next one may be a large one");
     }
 
     #[test]
     fn what_the_sender_can_do_without_waits() {
         let mut batch = after(EAGER);
         batch.note_receive(ROOM_BYTES);
-        assert_eq!(polls(&mut batch, true), LONG_PATIENCE + 1);
+        assert_eq!(polls(&mut batch, 0), LONG_PATIENCE + 1);
         batch.clear();
-        assert_eq!(polls(&mut batch, false), LONG_PATIENCE + 1);
-        assert_eq!(polls(&mut after(SMALL_BYTES), false), PATIENCE + 1);
-        assert_eq!(polls(&mut after(SMALL_BYTES + 1), false), 1);
+        assert_eq!(polls(&mut batch, 1), LONG_PATIENCE + 1);
+        assert_eq!(polls(&mut after(SMALL_BYTES), 1), PATIENCE + 1);
+    }
+
+    #[test]
+    fn behind_a_large_message_two_share_a_doorbell() {
+        let large = || after(SMALL_BYTES + 1);
+        assert_eq!(polls(&mut large(), SPARE_CREDITS - 1), 1);
+        assert_eq!(polls(&mut large(), SPARE_CREDITS), SHORT_PATIENCE + 1);
+        let mut batch = large();
+        batch.note_arrival(SMALL_BYTES + 1);
+        assert!(!batch.is_due(SPARE_CREDITS));
+        batch.note_arrival(SMALL_BYTES + 1);
+        assert!(batch.is_due(SPARE_CREDITS));
     }
 
     #[test]
     fn a_sender_never_runs_out_of_slots() {
         let mut batch = after(EAGER);
         for _ in 0..UNCONFIRMED_MAX {
-            assert!(!batch.is_due(true));
+            assert!(!batch.is_due(0));
             batch.note_arrival(EAGER);
         }
-        assert_eq!(polls(&mut batch, true), 1);
+        assert_eq!(polls(&mut batch, 0), 1);
     }
 }

@@ -151,8 +151,7 @@ impl ReceiveConnection {
     fn drive(&mut self) {
         self.driver.shared.note_poll();
         let core = self.driver.end.half();
-        let is_starved = core.is_sender_starved();
-        if core.has_unsent() && self.batch.is_due(is_starved) {
+        if core.has_unsent() && self.batch.is_due(core.spare_credits()) {
             self.flush();
         }
         self.poll_arrivals();

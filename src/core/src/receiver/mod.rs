@@ -259,9 +259,9 @@ impl Receiver {
         ))
     }
 
-    /// Whether the sender has used every credit that was handed out, and there are more.
-    pub fn is_sender_starved(&self) -> bool {
-        self.credited <= self.delivered && self.delivered < self.opened
+    /// Credits that were handed out and that no message has used yet.
+    pub fn spare_credits(&self) -> u64 {
+        self.credited.0.saturating_sub(self.delivered.0)
     }
 
     /// Whether credits or the counter wait to be posted.
