@@ -130,6 +130,30 @@ fn cycles_leave_nothing_behind() {
     assert_as_fast(&took);
 }
 
+/// PROTOCOL R29, R31: nothing passes between the hosts but over NICs, and these die and come back all
+/// the same: the NICs that are left carry what the ends have to agree on.
+#[test]
+fn nics_carry_what_the_control_connection_does_not() {
+    if !in_own_network("nics_carry_what_the_control_connection_does_not") {
+        return;
+    }
+    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
+    let (mut job, _board) = start(3, arguments);
+    assert!(job.step(), "the job is over too early");
+    // Nobody is told: as far as the ends know, it only takes its time.
+    ip("rule add pref 9 to 127.0.0.1 blackhole");
+    let faults: [fn(); 4] = [
+        || Nics::cut(1),
+        || Nics::heal(1),
+        || Nics::cut(2),
+        || Nics::heal(2),
+    ];
+    let struck = plague(&mut job, &faults);
+    let said = job.finish();
+    assert!(struck >= 8, "{struck} faults only");
+    assert!(said.contains("has failed; others take over"), "{said}");
+}
+
 /// PROTOCOL R31, R50: the control connection is shut down, over which ends agree what becomes of a
 /// NIC's work, just when there is much to agree on. It is made anew, and no word is lost or heard
 /// twice.

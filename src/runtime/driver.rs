@@ -40,8 +40,8 @@ const CLOCK_EVERY: u32 = 8;
 /// Part in health and capacity of a path that only stands by.
 pub const STANDBY: (u32, u32) = (0, 1);
 
-/// Room for probes on a send queue, besides the core's own work.
-pub const PROBES_MAX: u32 = 16;
+/// Room for probes and a mail on a send queue, besides the core's own work.
+pub const EXTRA_DEPTH: u32 = 17;
 
 /// What tells the two halves apart here.
 pub trait Role: Half + 'static {
@@ -105,6 +105,8 @@ pub struct Driver<H: Role> {
     queue_pair_faults: u64,
     /// Those that have failed and are not back.
     failed: u16,
+    /// The path after the one that carried the last mail.
+    mail_turn: usize,
     /// Those whose NIC here is drained, and the round of that news.
     drained: u16,
     drain_round: u32,
@@ -140,6 +142,7 @@ impl<H: Role> Driver<H> {
             serving,
             queue_pair_faults: 0,
             failed,
+            mail_turn: 0,
             drained: 0,
             drain_round: 0,
             polls: 0,
@@ -165,6 +168,9 @@ impl<H: Role> Driver<H> {
             self.is_stirred |= polled.is_news;
             if let Some(error) = polled.broken {
                 self.fate.on_protocol_error(&self.shared.label, error);
+            }
+            if let Some(mail) = path.take_mail() {
+                self.shared.link.take_mail(mail);
             }
             if let Some(status) = path.news_of_failure() {
                 self.is_stirred = true;
@@ -221,7 +227,8 @@ impl<H: Role> Driver<H> {
         let is_swept = !self.paths.sweep();
         self.note_out();
         let is_leaving = self.end.is_leaving();
-        self.is_calm = self.end.is_calm() && is_swept && !is_leaving;
+        let is_cut = !self.shared.link.is_up();
+        self.is_calm = self.end.is_calm() && is_swept && !is_leaving && !is_cut;
         let next = self.end.next_timeout();
         let soon = now.plus(LOOK_NS);
         self.look = next.map_or(soon, |next| next.min(soon));
@@ -272,6 +279,27 @@ impl<H: Role> Driver<H> {
             self.fate.on_protocol_error(&self.shared.label, error);
         }
         self.is_stirred = true;
+    }
+
+    /// Carries what the link has to say over a path that works, a different one each time
+    /// (PROTOCOL R29).
+    pub fn send_mail(&mut self, is_asking: bool) {
+        let count = self.shared.nics.len();
+        let turns = self.mail_turn..self.mail_turn + count;
+        for index in turns.map(|turn| turn % count) {
+            let id = path_id(index).filter(|id| self.is_serving(*id));
+            let Some(path) = id.and_then(|id| self.paths.get_mut(id)) else {
+                continue;
+            };
+            if path.send_mail(&self.shared.link.write_mail(is_asking)) {
+                self.mail_turn = index + 1;
+                return;
+            }
+        }
+    }
+
+    fn is_serving(&self, id: PathId) -> bool {
+        self.end.health(id).is_some_and(Health::is_in_service)
     }
 
     /// A port of this process has changed.
@@ -342,10 +370,9 @@ impl<H: Role> Driver<H> {
     /// Tells people which paths have left service or come back. That is once for each connection
     /// and fault; the log thins it out.
     fn report(&mut self) {
-        let is_serving = |id: &PathId| self.end.health(*id).is_some_and(Health::is_in_service);
         let ids = || (0..self.shared.nics.len()).filter_map(path_id);
         let serving = ids()
-            .filter(is_serving)
+            .filter(|id| self.is_serving(*id))
             .fold(0, |mask, id| mask | 1 << id.index());
         let changed = self.serving ^ serving;
         if changed == 0 {

@@ -13,6 +13,7 @@ mod fences;
 pub mod fork;
 pub mod group;
 pub mod interfaces;
+mod mailbox;
 pub mod memory;
 pub mod net;
 pub mod nic;

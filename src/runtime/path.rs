@@ -6,12 +6,14 @@ use r2ccl_fabric::{
     Completion, DeviceError, Opcode, PostError, QueuePair, QueuePairAddress, SendWork, Status,
 };
 
+use super::mailbox;
 use super::ring::{PathMemory, PeerMemory};
 
 /// Work requests posted with one doorbell at the most.
 const CHAIN_MAX: usize = 32;
-/// Ids of probes; those of the core have higher bits.
+/// Ids of probes, and that of mails; those of the core have higher bits.
 const PROBE: u64 = 1 << 32;
+const MAIL: u64 = 1 << 33;
 
 /// A path of a connection at this end, with memory `M` of its own that the peer writes to. Fields
 /// drop in order: the queue pair goes before that memory.
@@ -29,6 +31,10 @@ pub struct Path<M> {
     is_stuck: bool,
     failure: Option<Status>,
     is_failure_told: bool,
+    /// Mails that were written, whether the last one still is, and the one read last.
+    mails: u64,
+    is_mailing: bool,
+    mail_read: u64,
     /// Memory of the other end; `None` until it is connected.
     pub peer: Option<PeerMemory>,
     /// A [`super::ring::Ring`] or [`super::ring::Slots`].
@@ -53,6 +59,9 @@ impl<M> Path<M> {
             is_stuck: false,
             failure: None,
             is_failure_told: false,
+            mails: 0,
+            is_mailing: false,
+            mail_read: 0,
             peer: None,
             memory,
         }
@@ -152,6 +161,7 @@ impl<M> Path<M> {
         for index in 0..count {
             let completion = self.completions[index];
             match completion.status {
+                Status::Success if completion.id == MAIL => self.is_mailing = false,
                 Status::Success => on_completion(&completion),
                 status => self.fail(status),
             }
@@ -220,6 +230,34 @@ impl<M> Path<M> {
 }
 
 impl<M: PathMemory> Path<M> {
+    /// Writes a mail to the peer; false if it cannot go now.
+    pub fn send_mail(&mut self, mail: &[u8]) -> bool {
+        let Some(peer) = self.peer.filter(|_| self.has_room() && !self.is_mailing) else {
+            return false;
+        };
+        self.mails += 1;
+        self.is_mailing = true;
+        // SAFETY: the write of the mail before has completed.
+        let source = unsafe { mailbox::stage(self.memory.words(), self.mails, mail) };
+        self.push(SendWork {
+            id: MAIL,
+            source,
+            remote_address: peer.address,
+            rkey: peer.rkey,
+            immediate: None,
+            signaled: true,
+        });
+        self.post();
+        true
+    }
+
+    /// The peer's latest mail, once.
+    pub fn take_mail(&mut self) -> Option<Vec<u8>> {
+        let (number, mail) = mailbox::read(self.memory.words(), self.mail_read)?;
+        self.mail_read = number;
+        Some(mail)
+    }
+
     /// This end, for the peer.
     pub fn endpoint(&self) -> Endpoint {
         let memory = self.memory.memory();

@@ -8,7 +8,7 @@ use r2ccl_core::{
 use r2ccl_fabric::{Completion, QueuePairConfig, SendWork, Traffic, WriteSource};
 
 use super::batch::Batch;
-use super::driver::{Driver, PROBES_MAX, Role};
+use super::driver::{Driver, EXTRA_DEPTH, Role};
 use super::error::{Error, Result};
 use super::path::Path;
 use super::ring::{PeerMemory, Slots};
@@ -41,7 +41,7 @@ pub struct ReceiveConnection {
 impl Role for Receiver {
     type Memory = Slots;
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
-        send_depth: SEND_DEPTH + PROBES_MAX,
+        send_depth: SEND_DEPTH + EXTRA_DEPTH,
         receive_depth: RECEIVES_POSTED,
         traffic: Traffic::Control,
     };
@@ -234,6 +234,7 @@ impl ReceiveConnection {
             match news {
                 News::Path(frame) => driver.take_frame(&frame),
                 News::Port(dev, change) => driver.take_port(dev, change),
+                News::Mail { is_asking } => driver.send_mail(is_asking),
                 News::Drain(news) => driver.take_drain(news),
                 News::Goodbye(_) => driver.fate.on_goodbye(),
                 News::LinkDown(reason) => driver.fate.on_link_down(reason),

@@ -1,6 +1,6 @@
-//! What a generation of a path has in memory that is registered for it: at the sender credit lines,
-//! the delivered counter and copies of eager messages, at the receiver the slots that such messages
-//! go to.
+//! What a generation of a path has in memory that is registered for it: a mailbox at both ends, at
+//! the sender credit lines, the delivered counter and copies of eager messages, at the receiver the
+//! slots that such messages go to.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,18 @@ use r2ccl_core::{EagerCopy, EagerWrite};
 use r2ccl_fabric::{WriteSource, copy_words};
 
 use super::error::Result;
+use super::mailbox::MAILBOX_BYTES;
 use super::memory::MemoryCache;
 use super::words::Words;
 
-/// The counter lies behind the lines, on a cache line of its own, and the copies behind that.
-const COUNTER_OFFSET: usize = CREDIT_RING_BYTES;
+/// The lines lie behind the mailbox, the counter behind them, on a cache line of its own, and the
+/// copies behind that.
+const LINES_OFFSET: usize = MAILBOX_BYTES;
+const COUNTER_OFFSET: usize = LINES_OFFSET + CREDIT_RING_BYTES;
 const COPIES_OFFSET: usize = COUNTER_OFFSET + 64;
 const RING_BYTES: usize = COPIES_OFFSET + EAGER_RING_BYTES;
+/// At the receiver the slots lie behind the mailbox.
+const SLOTS_OFFSET: usize = MAILBOX_BYTES;
 
 /// Memory of the other end that a generation of a path writes to.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +36,7 @@ pub struct PeerMemory {
 impl PeerMemory {
     /// Address of the credit line of `slot` in the ring that lies there.
     pub fn line(&self, slot: usize) -> u64 {
-        self.address + (slot * CREDIT_BYTES) as u64
+        self.address + (LINES_OFFSET + slot * CREDIT_BYTES) as u64
     }
 
     /// Address of its counter.
@@ -41,7 +46,7 @@ impl PeerMemory {
 
     /// Where an eager payload of `bytes` begins in `slot` of those that lie there.
     fn payload(&self, slot: usize, bytes: u32) -> u64 {
-        self.address + payload_offset(slot, bytes) as u64
+        self.address + (SLOTS_OFFSET + payload_offset(slot, bytes)) as u64
     }
 }
 
@@ -50,8 +55,16 @@ pub trait PathMemory: Sized + Send + 'static {
     /// Allocates and registers it on the device of `cache`.
     fn new(cache: &Arc<MemoryCache>) -> Result<Self>;
 
+    /// All of it; it begins with the mailbox.
+    fn words(&self) -> &Words;
+
     /// For the peer.
-    fn memory(&self) -> PeerMemory;
+    fn memory(&self) -> PeerMemory {
+        PeerMemory {
+            address: self.words().address(),
+            rkey: self.words().registration().rkey,
+        }
+    }
 }
 
 /// Where the head of an eager message begins.
@@ -72,8 +85,8 @@ impl PathMemory for Ring {
         Words::new(cache, RING_BYTES).map(Self)
     }
 
-    fn memory(&self) -> PeerMemory {
-        peer_memory(&self.0)
+    fn words(&self) -> &Words {
+        &self.0
     }
 }
 
@@ -85,7 +98,7 @@ impl Ring {
 
     /// Copies the credit line of `slot`.
     pub fn line(&self, slot: usize) -> [u8; CREDIT_BYTES] {
-        self.0.copy_backwards(slot * CREDIT_BYTES)
+        self.0.copy_backwards(LINES_OFFSET + slot * CREDIT_BYTES)
     }
 
     /// Copies an eager message with its head, and tells what to write and where to.
@@ -123,18 +136,18 @@ pub struct Slots(Words);
 
 impl PathMemory for Slots {
     fn new(cache: &Arc<MemoryCache>) -> Result<Self> {
-        Words::new(cache, EAGER_RING_BYTES).map(Self)
+        Words::new(cache, SLOTS_OFFSET + EAGER_RING_BYTES).map(Self)
     }
 
-    fn memory(&self) -> PeerMemory {
-        peer_memory(&self.0)
+    fn words(&self) -> &Words {
+        &self.0
     }
 }
 
 impl Slots {
     /// Copies the head in `slot`.
     pub fn head(&self, slot: usize) -> [u8; EAGER_HEAD_BYTES] {
-        self.0.copy_backwards(head_offset(slot))
+        self.0.copy_backwards(SLOTS_OFFSET + head_offset(slot))
     }
 
     /// Copies an eager message to its buffer, as a NIC would write it.
@@ -142,17 +155,11 @@ impl Slots {
     /// # Safety
     /// The buffer must be registered and mapped.
     pub unsafe fn copy_out(&self, copy: &EagerCopy) {
-        let source = self.0.at(payload_offset(copy.slot, copy.payload));
+        let offset = SLOTS_OFFSET + payload_offset(copy.slot, copy.payload);
+        let source = self.0.at(offset);
         let bytes = copy.bytes.min(copy.payload) as usize;
         // SAFETY: the payload lies inside its slot, and the sender writes there again only when
         // this message is delivered; the caller vouches for the destination.
         unsafe { copy_words(copy.address as *mut u8, source, bytes) };
-    }
-}
-
-fn peer_memory(words: &Words) -> PeerMemory {
-    PeerMemory {
-        address: words.address(),
-        rkey: words.registration().rkey,
     }
 }

@@ -7,7 +7,7 @@ use r2ccl_core::{
 };
 use r2ccl_fabric::{Completion, QueuePairConfig, Registration, SendWork, Traffic, WriteSource};
 
-use super::driver::{Driver, PROBES_MAX, Role};
+use super::driver::{Driver, EXTRA_DEPTH, Role};
 use super::error::{Error, Result};
 use super::memory::{PeerKeys, Region};
 use super::path::Path;
@@ -52,7 +52,7 @@ struct OpenEager {
 impl Role for Sender {
     type Memory = Ring;
     const QUEUE_PAIR: QueuePairConfig = QueuePairConfig {
-        send_depth: SEND_DEPTH + PROBES_MAX,
+        send_depth: SEND_DEPTH + EXTRA_DEPTH,
         receive_depth: 0,
         traffic: Traffic::Data,
     };
@@ -343,6 +343,7 @@ impl SendConnection {
                 News::RegionKey(key) => self.keys.insert(key),
                 News::Path(frame) => driver.take_frame(&frame),
                 News::Port(dev, change) => driver.take_port(dev, change),
+                News::Mail { is_asking } => driver.send_mail(is_asking),
                 News::Drain(news) => driver.take_drain(news),
                 News::Goodbye(delivered) => {
                     if driver.end.half_mut().handle_goodbye(delivered).is_err() {

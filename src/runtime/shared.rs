@@ -147,6 +147,11 @@ pub enum News {
     Path(Box<PathFrame>),
     /// The port of a NIC of this process, by its number, has come up or gone down.
     Port(usize, PortChange),
+    /// The link has something to say that the control connection may not carry.
+    Mail {
+        /// Whether the peer is to answer.
+        is_asking: bool,
+    },
     /// New messages are to keep off a NIC of this process, or may use it again.
     Drain(DrainNews),
     /// The peer has closed its end; a receiver says how many messages it has delivered.

@@ -2,7 +2,7 @@
 //! connections that have work to send while nobody polls them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Steward {
     monitor: Mutex<Option<Monitor>>,
     /// Locked after `connections`.
     drains: Mutex<Drains>,
+    /// Counts mails, so that connections carry them in turn.
+    mails: AtomicUsize,
 }
 
 /// Which NICs new messages keep off.
@@ -360,6 +362,29 @@ impl ControlHandler for Steward {
             for inbox in self.listens.lock().values() {
                 inbox.put_misfit(text.clone());
             }
+        }
+    }
+
+    /// One connection carries the mail. Without a control connection all look for the peer's.
+    fn on_mail_due(&self, link: &Arc<Link>, is_asking: bool) {
+        let connections = self.connections.lock();
+        let of_link = connections
+            .values()
+            .filter(|addressee| Arc::ptr_eq(link, &addressee.link));
+        let owned: Vec<_> = of_link
+            .filter_map(|addressee| Some((addressee, addressee.owner.and_then(shared)?)))
+            .collect();
+        let able: Vec<_> = owned
+            .iter()
+            .filter(|(_, shared)| shared.paths.get().0 != 0)
+            .collect();
+        let turn = self.mails.fetch_add(1, Ordering::Relaxed);
+        if let Some((carrier, shared)) = able.get(turn % able.len().max(1)) {
+            carrier.inbox.put(News::Mail { is_asking });
+            shared.urge();
+        }
+        if !link.is_up() {
+            owned.iter().for_each(|(_, shared)| shared.urge());
         }
     }
 

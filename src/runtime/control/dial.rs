@@ -11,6 +11,7 @@ use r2ccl_core::wire::hello::{Hello, SecretOf};
 
 use super::auth;
 use super::link::{Link, LinkError};
+use super::mail::MailTimer;
 use super::remedy;
 use super::session::{Phase, Session};
 use super::steward::{Steward, Timer};
@@ -48,6 +49,8 @@ pub(super) struct Peer {
     pub(super) transmitted: u64,
     /// Whether the peer waits for an acknowledgement.
     pub(super) acknowledgement_owed: bool,
+    /// When what has not been acknowledged goes over NICs.
+    pub(super) mail: MailTimer,
     /// Whether dialling has begun or the peer has come by itself.
     begun: bool,
     /// When to dial next; other timers are outdated.
@@ -73,6 +76,7 @@ impl Peer {
             remote_link: 0,
             transmitted: 0,
             acknowledgement_owed: false,
+            mail: MailTimer::default(),
             begun: false,
             dial_at: None,
             down_since: Instant::now(),
@@ -100,6 +104,11 @@ impl Peer {
         if let Some(address) = proven.filter(|address| !self.proven.contains(address)) {
             self.proven.push(address);
         }
+    }
+
+    /// Whether a session has stood and none does.
+    pub(super) fn is_cut(&self) -> bool {
+        self.round > 0 && self.current.is_none()
     }
 
     /// Whether the link holds frames that the current session has not been given.
@@ -249,7 +258,12 @@ impl Steward {
             return;
         };
         let now = Instant::now();
-        let deadline = peer.down_since + giveup;
+        // A peer that is heard over NICs is there.
+        let since = peer
+            .mail
+            .heard
+            .map_or(peer.down_since, |heard| heard.max(peer.down_since));
+        let deadline = since + giveup;
         if now >= deadline {
             let link = Arc::clone(&peer.link);
             let text = format!(
@@ -311,6 +325,7 @@ impl Steward {
             HEAD_START
         };
         self.dial_at(instance, Instant::now() + wait);
+        self.watch_mail(instance);
     }
 }
 

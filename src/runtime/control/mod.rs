@@ -4,10 +4,11 @@
 //! [`ControlPlane::handle_for`] makes what `listen` hands to NCCL, [`ControlPlane::link`] turns a
 //! handle into a [`Link`]. Links carry frames in order and once, whatever happens to TCP
 //! connections below: a connection that ends is dialled again; only a refused dial or another
-//! process at the address means that the peer is dead.
+//! process at the address means that the peer is dead. What TCP does not carry goes over NICs that
+//! connect the two processes ([`mail`]).
 //!
 //! Read in this order: this file, [`link`], `steward` (the thread), `session` (one TCP
-//! connection), `handshake`, `traffic`, `dial`, `listener` and `strangers`, `auth`.
+//! connection), `handshake`, `traffic`, `mail`, `dial`, `listener` and `strangers`, `auth`.
 
 mod auth;
 mod dial;
@@ -15,6 +16,7 @@ mod handshake;
 mod linger;
 pub mod link;
 mod listener;
+mod mail;
 mod session;
 mod settings;
 mod steward;
@@ -37,6 +39,7 @@ use r2ccl_core::wire::frame::Frame;
 use r2ccl_core::wire::handle::Handle;
 
 pub use link::{Link, LinkError, PeerInfo};
+pub use mail::MAIL_BYTES_MAX;
 
 use self::auth::Secret;
 use self::linger::Linger;
@@ -70,6 +73,11 @@ pub trait ControlHandler: Send + Sync {
     /// The link is down for good; called once a link.
     fn on_link_down(&self, link: &Arc<Link>, reason: &LinkError);
 
+    /// Frames wait for their acknowledgement, the control connection is cut, or the peer wants an
+    /// answer: a connection over the link is to carry [`Link::write_mail`] over a NIC, and its peer
+    /// to give it to [`Link::take_mail`]. With `is_asking` the peer is to answer.
+    fn on_mail_due(&self, link: &Arc<Link>, is_asking: bool);
+
     /// Called after [`ControlPlane::wake`] and when the time that it returned last has passed.
     /// `None`: not until somebody wakes.
     fn on_tick(&self) -> Option<Duration>;
@@ -101,6 +109,8 @@ struct Counts {
 enum Command {
     /// The link has something to send, or is new and wants to be dialled.
     Send(Arc<Link>),
+    /// A mail has come for the link.
+    Mail(Arc<Link>, Vec<u8>),
     /// End.
     Stop,
 }

@@ -36,6 +36,8 @@ pub(super) enum Timer {
     Proof(u64),
     /// The peer may be dialled again.
     Dial(u64),
+    /// A link may have to use NICs.
+    Mail(u64),
     /// Listeners rest no longer.
     Listen,
     /// The handler wants to be called.
@@ -158,6 +160,7 @@ impl Steward {
         for command in commands {
             match command {
                 Command::Send(link) => self.on_send(&link),
+                Command::Mail(link, mail) => self.on_mail(&link, &mail),
                 Command::Stop => self.stopped = true,
             }
         }
@@ -174,6 +177,7 @@ impl Steward {
             match timer {
                 Timer::Proof(token) => self.on_proof_time(token),
                 Timer::Dial(instance) => self.on_dial_time(instance, at),
+                Timer::Mail(instance) => self.on_mail_time(instance, at),
                 Timer::Listen if !self.listening => self.listen_again(),
                 Timer::Tick if self.tick_at == Some(at) => self.tick(),
                 Timer::Listen | Timer::Tick => {}

@@ -4,4 +4,5 @@ mod cuts;
 mod ends;
 mod hostile;
 mod kit;
+mod mail;
 mod plain;

@@ -1,5 +1,6 @@
 //! Sessions at work: bytes from sockets into frames for the handler, frames of links into sockets.
 
+use std::cmp::Ordering as Order;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -160,21 +161,14 @@ impl Steward {
         };
         peer.acknowledgement_owed = true;
         let link = Arc::clone(&peer.link);
-        {
-            let mut state = link.state.lock();
-            if sequence <= state.received {
-                self.shared
-                    .counts
-                    .duplicates
-                    .fetch_add(1, Ordering::Relaxed);
-                return Step::Go;
+        match link.count_received(sequence) {
+            Order::Less => {
+                let duplicates = &self.shared.counts.duplicates;
+                duplicates.fetch_add(1, Ordering::Relaxed);
             }
-            if sequence != state.received + 1 {
-                return Step::End("a frame is missing".into());
-            }
-            state.received = sequence;
+            Order::Equal => self.call(|handler| handler.on_frame(&link, frame)),
+            Order::Greater => return Step::End("a frame is missing".into()),
         }
-        self.call(|handler| handler.on_frame(&link, frame));
         Step::Go
     }
 
@@ -241,6 +235,7 @@ impl Steward {
             Some(current) => self.on_session_event(current, EpollFlags::empty()),
             None => self.dial_if_new(link.instance),
         }
+        self.watch_mail(link.instance);
     }
 
     /// Both ends in this process: frames go straight to the handler.

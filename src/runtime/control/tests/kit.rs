@@ -31,6 +31,8 @@ pub(super) struct Events {
     pub(super) downs: Vec<(Arc<Link>, LinkError)>,
     /// Links on which frames came.
     pub(super) links: Vec<Arc<Link>>,
+    /// Links whose mail was due, and whether it asks.
+    pub(super) mails: Vec<(Arc<Link>, bool)>,
     /// Calls of `on_tick`.
     pub(super) ticks: usize,
     /// What `on_tick` answers, last first.
@@ -56,6 +58,12 @@ impl ControlHandler for Recorder {
             .lock()
             .downs
             .push((Arc::clone(link), reason.clone()));
+        self.changed.notify_all();
+    }
+
+    fn on_mail_due(&self, link: &Arc<Link>, is_asking: bool) {
+        let mut events = self.events.lock();
+        events.mails.push((Arc::clone(link), is_asking));
         self.changed.notify_all();
     }
 

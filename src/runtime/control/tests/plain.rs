@@ -187,6 +187,8 @@ impl ControlHandler for Gated {
 
     fn on_link_down(&self, _: &Arc<Link>, _: &LinkError) {}
 
+    fn on_mail_due(&self, _: &Arc<Link>, _: bool) {}
+
     fn on_tick(&self) -> Option<Duration> {
         self.pass("tick");
         None
