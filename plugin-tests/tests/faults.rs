@@ -130,8 +130,8 @@ fn cycles_leave_nothing_behind() {
     assert_as_fast(&took);
 }
 
-/// PROTOCOL R29, R31: nothing passes between the hosts but over NICs, and these die and come back all
-/// the same: the NICs that are left carry what the ends have to agree on.
+/// PROTOCOL R29, R31: nothing passes between the hosts but over NICs, and these die and come back
+/// all the same: the NICs that are left carry what the ends have to agree on.
 #[test]
 fn nics_carry_what_the_control_connection_does_not() {
     if !in_own_network("nics_carry_what_the_control_connection_does_not") {

@@ -23,6 +23,29 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
+/// What every path needs is wrong from the start: the error says so.
+#[test]
+fn field_report_36_never_worked() {
+    if !in_own_network("field_report_36_never_worked") {
+        return;
+    }
+    let (nics, board) = (Nics::new(2), folder());
+    (1..=2).for_each(Nics::swallow);
+    let list = nics.list(RATE);
+    let settings = [("R2CCL_SOFT_NICS", &list[..]), ("R2CCL_GIVEUP", "3")];
+    let mut job = Job::start(board.path(), ENDLESS, &settings);
+    let (start, output) = (Instant::now(), job.end());
+    let said = job.said() + &String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "{said}");
+    for words in [
+        "no path has come back in time",
+        "it has never worked: check",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{said}");
+}
+
 /// The stream is still there, with every byte right so far, and is ended.
 fn stop(mut job: Job) {
     assert!(job.is_running(), "{}", job.said());

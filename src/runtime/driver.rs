@@ -15,11 +15,12 @@ use r2ccl_core::{
     Action, End, Evidence, FenceOutcome, Generation, Half, Health, PathId, ProtocolError, Routing,
     Time, WorkId,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, SharedDevice, helpers};
+use r2ccl_fabric::{Completion, QueuePairConfig, helpers};
 
+use super::causes::{Cause, Causes};
 use super::error::{Error, Result};
 use super::fences::{Fences, Stopped};
-use super::memory::{MemoryCache, check_spare};
+use super::memory::check_spare;
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
@@ -59,6 +60,17 @@ pub trait Role: Half + 'static {
     ) -> std::result::Result<(), ProtocolError>;
 }
 
+/// What the settings say of an end.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverConfig {
+    /// Which paths messages take.
+    pub routing: Routing,
+    /// How long queue pairs that are over are kept.
+    pub quarantine: Duration,
+    /// Queue pairs of this process on a NIC with which no more backups are made ahead.
+    pub queue_pairs_max: u32,
+}
+
 /// The time as a call knows it.
 #[derive(Default)]
 struct Clock {
@@ -93,7 +105,7 @@ pub struct Driver<H: Role> {
     pub fate: Fate,
     made: Arc<Inbox<Made<H::Memory>>>,
     fences: Fences,
-    routing: Routing,
+    config: DriverConfig,
     clock: Clock,
     look: Time,
     /// Something has happened that the core may want to act on.
@@ -105,6 +117,7 @@ pub struct Driver<H: Role> {
     queue_pair_faults: u64,
     /// Those that have failed and are not back.
     failed: u16,
+    causes: Causes,
     /// The path after the one that carried the last mail.
     mail_turn: usize,
     /// Those whose NIC here is drained, and the round of that news.
@@ -119,9 +132,9 @@ impl<H: Role> Driver<H> {
         shared: Arc<Shared>,
         end: End<H>,
         first: Path<H::Memory>,
-        (routing, quarantine): (Routing, Duration),
+        config: DriverConfig,
     ) -> Self {
-        let mut paths = Paths::new(quarantine);
+        let mut paths = Paths::new(config.quarantine);
         let serving = 1 << first.id.index();
         // Where it does not begin on the primary path, that one has failed.
         let failed = u16::from(first.id != PathId::PRIMARY);
@@ -134,7 +147,7 @@ impl<H: Role> Driver<H> {
             fate: Fate::default(),
             made: Arc::default(),
             fences: Fences::default(),
-            routing,
+            config,
             clock: Clock::default(),
             look: Time::ZERO,
             is_stirred: true,
@@ -142,6 +155,7 @@ impl<H: Role> Driver<H> {
             serving,
             queue_pair_faults: 0,
             failed,
+            causes: Causes::default(),
             mail_turn: 0,
             drained: 0,
             drain_round: 0,
@@ -166,6 +180,9 @@ impl<H: Role> Driver<H> {
             }
             let polled = poll(&mut self.end, path, &mut self.clock, &mut on_arrival);
             self.is_stirred |= polled.is_news;
+            if polled.is_good {
+                self.causes.note_work(path.id);
+            }
             if let Some(error) = polled.broken {
                 self.fate.on_protocol_error(&self.shared.label, error);
             }
@@ -178,6 +195,7 @@ impl<H: Role> Driver<H> {
                     self.fate.on_refusal(&self.shared.label, status);
                 }
                 let (id, generation) = (path.id, path.generation);
+                self.causes.note(id, Cause::Status(status));
                 let now = self.clock.read();
                 self.end
                     .handle_evidence(now, id, generation, Evidence::Error);
@@ -238,7 +256,13 @@ impl<H: Role> Driver<H> {
         let due = due.filter(|_| !self.is_calm);
         self.shared.note_due(due.map(Time::nanoseconds));
         if let Some(failure) = self.end.failure(now) {
-            self.fate.on_failure(&self.shared.label, failure);
+            let causes = self.shared.nics.iter().enumerate();
+            let causes = causes.filter_map(|(index, nic)| {
+                let name = &nic.device.info().name;
+                Some(format!("{name}: {}", self.causes.text(path_id(index)?)))
+            });
+            let causes = causes.collect::<Vec<_>>().join("; ");
+            self.fate.on_failure(&self.shared.label, failure, &causes);
         }
     }
 
@@ -273,6 +297,9 @@ impl<H: Role> Driver<H> {
     pub fn take_frame(&mut self, frame: &PathFrame) {
         if let PathFrame::Offer { path, .. } | PathFrame::Drain { path, .. } = frame {
             self.add_standby(*path);
+        }
+        if let PathFrame::Fence { path, .. } = frame {
+            self.causes.note(*path, Cause::Peer);
         }
         let now = self.clock.read();
         if let Err(error) = self.end.handle_frame(now, frame) {
@@ -309,14 +336,16 @@ impl<H: Role> Driver<H> {
             let Some(id) = path_id(index).filter(|_| nic.dev == dev) else {
                 continue;
             };
-            let evidence = match change {
+            let (evidence, cause) = match change {
                 PortChange::Up => {
+                    self.causes.clear(id);
                     self.end.handle_link_up(now, id);
                     continue;
                 }
-                PortChange::Down => Evidence::Hint,
-                PortChange::Gone => Evidence::Error,
+                PortChange::Down => (Evidence::Hint, Cause::LinkDown),
+                PortChange::Gone => (Evidence::Error, Cause::DeviceGone),
             };
+            self.causes.note(id, cause);
             if let Some(path) = self.paths.get_mut(id) {
                 let generation = path.generation;
                 self.end.handle_evidence(now, id, generation, evidence);
@@ -396,7 +425,9 @@ impl<H: Role> Driver<H> {
             } else {
                 self.failed | bit
             };
+            let cause = self.causes.text(id);
             if is_back {
+                self.causes.clear(id);
                 tracing::info!("{label}: path {path} over {nic} takes messages");
             } else if is_queue_pair {
                 tracing::warn!(
@@ -404,9 +435,13 @@ impl<H: Role> Driver<H> {
                      another one is made"
                 );
             } else if serving == 0 {
-                tracing::warn!("{label}: path {path} over {nic} has failed; no path is left");
+                tracing::warn!(
+                    "{label}: path {path} over {nic} has failed; no path is left ({cause})"
+                );
             } else {
-                tracing::warn!("{label}: path {path} over {nic} has failed; others take over");
+                tracing::warn!(
+                    "{label}: path {path} over {nic} has failed; others take over ({cause})"
+                );
             }
         }
         self.shared.paths.set(serving, self.failed);
@@ -417,14 +452,19 @@ impl<H: Role> Driver<H> {
     /// as well while that cannot be had; the others when the primary path has left service, or is
     /// drained, and its share is to be spread.
     fn add_backups(&mut self) {
-        if !H::IS_SENDER || self.routing == Routing::Static {
+        if !H::IS_SENDER || self.config.routing == Routing::Static {
             return;
         }
         let primary = self.end.health(PathId::PRIMARY);
         let is_lost = primary.is_some_and(|health| !health.is_in_service());
         let is_free = is_lost || self.end.is_drained(PathId::PRIMARY);
-        let is_spread = self.routing == Routing::Balance && is_free;
+        let is_spread = self.config.routing == Routing::Balance && is_free;
         for id in (1..self.shared.nics.len()).filter_map(path_id) {
+            let queue_pairs = self.shared.nics[id.index()].tally.queue_pairs();
+            if !is_free && queue_pairs >= self.config.queue_pairs_max {
+                // Made when it is needed.
+                break;
+            }
             self.add_standby(id);
             if !is_spread && !self.end.is_unattainable(id) {
                 break;
@@ -576,6 +616,8 @@ impl<H: Role> Drop for Driver<H> {
 /// What a poll has brought besides completions of data.
 struct Polled {
     is_any: bool,
+    /// Something has come through.
+    is_good: bool,
     is_news: bool,
     broken: Option<ProtocolError>,
 }
@@ -588,8 +630,9 @@ fn poll<H: Role>(
     on_arrival: &mut impl FnMut(&Completion),
 ) -> Polled {
     let (id, generation) = (path.id, path.generation);
-    let (mut arrivals, mut is_news, mut broken) = (0, false, None);
+    let (mut arrivals, mut is_news, mut is_good, mut broken) = (0, false, false, None);
     let is_any = path.poll(|completion| {
+        is_good = true;
         if is_arrival(completion) {
             arrivals += 1;
             on_arrival(completion);
@@ -611,6 +654,7 @@ fn poll<H: Role>(
     }
     Polled {
         is_any,
+        is_good,
         is_news,
         broken,
     }
@@ -618,18 +662,18 @@ fn poll<H: Role>(
 
 /// Makes this end of a generation, on one NIC; may sleep.
 pub fn make_path<H: Role>(
-    device: &SharedDevice,
-    cache: &Arc<MemoryCache>,
+    nic: &PathNic,
     (id, generation): (PathId, Generation),
 ) -> Result<Path<H::Memory>> {
-    let memory = H::Memory::new(cache)?;
-    let made = device.create_queue_pair(H::QUEUE_PAIR);
+    let memory = H::Memory::new(&nic.cache)?;
+    let made = nic.device.create_queue_pair(H::QUEUE_PAIR);
     let mut queue_pair = made.map_err(|error| Error::System(error.to_string()))?;
     // Before the peer hears of it: whoever knows our queue pair may write at once.
     if !H::IS_SENDER {
         let posted = queue_pair.post_receives(H::QUEUE_PAIR.receive_depth);
         posted.map_err(|error| Error::System(error.to_string()))?;
     }
+    let memory = (memory, nic.tally.count());
     Ok(Path::new(id, generation, queue_pair, memory))
 }
 
@@ -640,7 +684,7 @@ fn make<H: Role>(
     (id, generation): (PathId, Generation),
 ) -> Result<Box<Path<H::Memory>>> {
     check_spare()?;
-    let path = make_path::<H>(&nic.device, &nic.cache, (id, generation))?;
+    let path = make_path::<H>(nic, (id, generation))?;
     let keys = shared.regions.activate(id, &nic.cache)?;
     if !H::IS_SENDER {
         shared.announce(&keys);

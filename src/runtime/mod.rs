@@ -6,6 +6,7 @@
 //! does not call).
 
 pub mod batch;
+mod causes;
 pub mod control;
 pub mod driver;
 pub mod error;
@@ -17,6 +18,7 @@ mod mailbox;
 pub mod memory;
 pub mod net;
 pub mod nic;
+mod order;
 pub mod path;
 pub mod paths;
 pub mod receive;

@@ -24,6 +24,8 @@ pub struct Nic {
     pub tally: Arc<Tally>,
     /// What NCCL is told.
     pub properties: Properties,
+    /// NUMA node of its PCI device, if it has one and the system says.
+    pub numa_node: Option<u32>,
     /// Whether NCCL is told of it at all: not of one whose link was down at the start, which its
     /// own transport would not list either. Such a NIC stands by.
     pub is_listed: bool,
@@ -179,14 +181,23 @@ impl Nic {
             max_p2p_bytes: message_bytes_max(info.message_bytes_max),
             ptr_support: r2ccl_abi::NCCL_PTR_HOST,
         };
+        let numa_node = info.pci_path.as_deref().and_then(numa_node);
         Ok(Self {
             cache: MemoryCache::new(device.clone()),
             device,
             tally: Arc::default(),
             properties,
+            numa_node,
             is_listed,
         })
     }
+}
+
+/// What sysfs says beside a PCI device; it says -1 for none. NCCL writes a zero over the function of
+/// the path, and function 0 is always there.
+fn numa_node(pci_path: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("{pci_path}/numa_node")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// The largest message: as many segments as there may be, of what the device moves at once.

@@ -8,6 +8,7 @@ use r2ccl_fabric::{
 
 use super::mailbox;
 use super::ring::{PathMemory, PeerMemory};
+use super::shared::Counted;
 
 /// Work requests posted with one doorbell at the most.
 const CHAIN_MAX: usize = 32;
@@ -39,6 +40,7 @@ pub struct Path<M> {
     pub peer: Option<PeerMemory>,
     /// A [`super::ring::Ring`] or [`super::ring::Slots`].
     pub memory: M,
+    _counted: Counted,
 }
 
 impl<M> Path<M> {
@@ -47,7 +49,7 @@ impl<M> Path<M> {
         id: PathId,
         generation: Generation,
         queue_pair: Box<dyn QueuePair>,
-        memory: M,
+        (memory, counted): (M, Counted),
     ) -> Self {
         Self {
             id,
@@ -64,6 +66,7 @@ impl<M> Path<M> {
             mail_read: 0,
             peer: None,
             memory,
+            _counted: counted,
         }
     }
 

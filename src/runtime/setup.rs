@@ -27,10 +27,11 @@ use r2ccl_core::{
 use r2ccl_fabric::{Access, PortState, helpers};
 
 use super::control::Link;
-use super::driver::{Driver, Role, STANDBY, make_path};
+use super::driver::{Driver, DriverConfig, Role, STANDBY, make_path};
 use super::error::{Error, Result};
 use super::group::Group;
 use super::memory::{Regions, check_spare};
+use super::order::Order;
 use super::path::Path;
 use super::receive::ReceiveConnection;
 use super::ring::{PathMemory, Ring, Slots};
@@ -103,7 +104,7 @@ impl ListenInbox {
 
 /// A sending side between its offer and the answer.
 struct Connecting {
-    dev: i32,
+    order: Order,
     connection: u64,
     link: Arc<Link>,
     inbox: Arc<Inbox>,
@@ -170,7 +171,8 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
     let Some((link, open)) = offer else {
         return Ok(None);
     };
-    let path = match accepted_path(runtime, dev, &open) {
+    let order = Order::said(&open.steps, dev, runtime.nics().len());
+    let path = match accepted_path(runtime, &order, &open) {
         // The next offer is for another path; the last one says that there is none.
         Err(error) if has_other_paths() && !open.paths.is_empty() => {
             decline(&link, &open, &error.to_string(), nic_count(runtime));
@@ -178,7 +180,7 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
         }
         path => path,
     };
-    path.and_then(|path| answer(runtime, dev, (&link, &open), path))
+    path.and_then(|path| answer(runtime, &order, (&link, &open), path))
         .inspect_err(|error| decline(&link, &open, &error.to_string(), 0))
         .map(Some)
 }
@@ -189,14 +191,14 @@ fn has_other_paths() -> bool {
 }
 
 /// This end of the path that was offered.
-fn accepted_path(runtime: &Runtime, dev: i32, open: &Open) -> Result<Path<Slots>> {
+fn accepted_path(runtime: &Runtime, order: &Order, open: &Open) -> Result<Path<Slots>> {
     let none = || Error::Remote(format!("{}: the sender has no NIC that works", open.nic));
     let offer = open.paths.first().ok_or_else(none)?;
     let id = PathId::new(offer.path as u8).filter(|_| offer.path < PATHS_MAX as u16);
     let id =
         id.ok_or_else(|| Error::Internal("the sender offered a path beyond the last".into()))?;
     let generation = Generation(u32::from(offer.generation));
-    let mut path = first_path::<Receiver>(runtime, dev, (id, generation))?;
+    let mut path = first_path::<Receiver>(runtime, order, (id, generation))?;
     join(&mut path, offer)?;
     Ok(path)
 }
@@ -206,11 +208,12 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
     check_spare()?;
     let runtime = Runtime::get()?;
     let link = runtime.control()?.link(peer)?;
-    let path = offered_path(runtime, dev, 0..nic_count(runtime))?;
+    let order = Order::near(runtime.nics(), dev);
+    let path = offered_path(runtime, &order, 0..nic_count(runtime))?;
     let connection = random_id()?;
     let inbox = Arc::<Inbox>::default();
     let attempt = Connecting {
-        dev,
+        order,
         connection,
         link: link.clone(),
         inbox: inbox.clone(),
@@ -233,12 +236,13 @@ fn offer(dev: i32, peer: &Handle) -> Result<u64> {
 impl Connecting {
     /// The offer of the present path, or the word that there is none.
     fn open(&self, runtime: &Runtime, has_path: bool) -> Result<Open> {
-        let path = has_path.then(|| path_end(runtime, self.dev, &self.path));
+        let path = has_path.then(|| path_end(&self.order, &self.path));
         Ok(Open {
             listen_nonce: self.listen_nonce,
             connection: self.connection,
-            nic: runtime.nic(self.dev)?.device.info().name.clone(),
+            nic: runtime.nic(self.order.first)?.device.info().name.clone(),
             nics: nic_count(runtime),
+            steps: self.order.steps.iter().copied().take(PATHS_MAX).collect(),
             paths: path.into_iter().collect(),
         })
     }
@@ -252,7 +256,7 @@ impl Connecting {
         let runtime = Runtime::get()?;
         let count = nic_count(runtime).max(nics).min(PATHS_MAX as u8);
         let next = self.path.id.index() as u8 + 1;
-        let path = offered_path(runtime, self.dev, next..count);
+        let path = offered_path(runtime, &self.order, next..count);
         let has_path = path.is_ok();
         if let Ok(path) = path {
             let old = std::mem::replace(&mut self.path, path);
@@ -265,10 +269,10 @@ impl Connecting {
 }
 
 /// Our end of the first of these paths that can be had.
-fn offered_path(runtime: &Runtime, dev: i32, paths: Range<u8>) -> Result<Path<Ring>> {
+fn offered_path(runtime: &Runtime, order: &Order, paths: Range<u8>) -> Result<Path<Ring>> {
     let mut failure = None;
     for id in paths.filter_map(PathId::new) {
-        match first_path::<Sender>(runtime, dev, (id, FIRST_LIFE)) {
+        match first_path::<Sender>(runtime, order, (id, FIRST_LIFE)) {
             Ok(path) => return Ok(path),
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -282,16 +286,16 @@ fn offered_path(runtime: &Runtime, dev: i32, paths: Range<u8>) -> Result<Path<Ri
 /// This end of the path that a connection begins on.
 fn first_path<H: Role>(
     runtime: &Runtime,
-    dev: i32,
+    order: &Order,
     (id, generation): (PathId, Generation),
 ) -> Result<Path<H::Memory>> {
-    let nic = runtime.nic(nic_of(runtime, dev, id))?;
+    let nic = path_nic(runtime, order.nic(id))?;
     // A device may take a long time to find that out.
     if nic.device.port_state() == PortState::Down {
         let name = &nic.device.info().name;
         return Err(Error::System(format!("{name}: its link is down")));
     }
-    make_path::<H>(&nic.device, &nic.cache, (id, generation))
+    make_path::<H>(&nic, (id, generation))
 }
 
 /// Looks for the listener's answer.
@@ -343,11 +347,14 @@ fn proceed(attempt: u64) -> Result<Option<u64>> {
 /// Turns an accepted offer into a connection.
 fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     let runtime = Runtime::get()?;
-    let nic = runtime.nic(waiting.dev)?;
+    let nic = runtime.nic(waiting.order.first)?;
     let Connecting {
+        order,
         mut path,
+        connection,
         link,
         inbox,
+        host,
         keys,
         ..
     } = waiting;
@@ -365,9 +372,8 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
     };
     let core = Sender::new(config).map_err(|error| Error::Internal(error.to_string()))?;
     let end = end(core, (path.id, FIRST_LIFE))?;
-    let label = label(&nic.device.info().name, &waiting.host, &accept.nic, true);
-    let nics = path_nics(runtime, waiting.dev, accept.nics)?;
-    let connection = waiting.connection;
+    let label = label(&nic.device.info().name, &host, &accept.nic, true);
+    let nics = path_nics(runtime, &order, accept.nics)?;
     let id = SENDS.insert(|id| {
         let shared = Arc::new(Shared {
             connection,
@@ -391,19 +397,19 @@ fn finish(waiting: Connecting, accept: &Accept) -> Result<u64> {
 /// Makes the receiving side of an offer and sends the answer.
 fn answer(
     runtime: &Runtime,
-    dev: i32,
+    order: &Order,
     (link, open): (&Arc<Link>, &Open),
     path: Path<Slots>,
 ) -> Result<u64> {
     check_spare()?;
-    let nic = runtime.nic(dev)?;
+    let nic = runtime.nic(order.first)?;
     let connection = random_id()?;
     let reply = Accept {
         to: open.connection,
         connection,
         nic: nic.device.info().name.clone(),
         nics: nic_count(runtime),
-        paths: vec![path_end(runtime, dev, &path)],
+        paths: vec![path_end(order, &path)],
     };
     let inbox = Arc::<Inbox>::default();
     let end = end(
@@ -411,7 +417,7 @@ fn answer(
         (path.id, path.generation),
     )?;
     let label = label(&nic.device.info().name, &link.peer().host, &open.nic, false);
-    let nics = path_nics(runtime, dev, open.nics)?;
+    let nics = path_nics(runtime, order, open.nics)?;
     runtime.steward().add_connection(connection, link, &inbox);
     let id = RECEIVES.insert(|id| {
         let shared = Arc::new(Shared {
@@ -458,8 +464,12 @@ fn driver<H: Role>(shared: &Arc<Shared>, end: End<H>, path: Path<H::Memory>) -> 
         // No buffer is registered yet that the device could refuse.
         let _ = shared.regions.activate(path.id, &nic.cache);
     }
-    let quarantine = settings().quarantine;
-    Driver::new(shared.clone(), end, path, (routing(settings()), quarantine))
+    let config = DriverConfig {
+        routing: routing(settings()),
+        quarantine: settings().quarantine,
+        queue_pairs_max: settings().queue_pairs,
+    };
+    Driver::new(shared.clone(), end, path, config)
 }
 
 fn routing(settings: &Settings) -> Routing {
@@ -490,33 +500,28 @@ fn end_config(settings: &Settings, seed: u64) -> EndConfig {
     }
 }
 
-/// Number of this process's NIC on a path of a connection that NCCL made on `dev`.
-fn nic_of(runtime: &Runtime, dev: i32, path: PathId) -> i32 {
-    let first = usize::try_from(dev).unwrap_or(0);
-    ((first + path.index()) % runtime.nics().len().max(1)) as i32
-}
-
 fn nic_count(runtime: &Runtime) -> u8 {
     u8::try_from(runtime.nics().len()).unwrap_or(u8::MAX)
 }
 
-/// This end's NICs of all paths that there may be. Path 0 has the NICs that NCCL chose, path 1 the
-/// ones behind them at both ends, and so on around: as many as the host with more NICs has. NICs of
-/// one rail stay together when NCCL has chosen one rail.
-fn path_nics(runtime: &Runtime, dev: i32, peer_nics: u8) -> Result<Box<[PathNic]>> {
+/// This end's NICs of all paths that there may be: as many as the host with more NICs has.
+fn path_nics(runtime: &Runtime, order: &Order, peer_nics: u8) -> Result<Box<[PathNic]>> {
     let nics = runtime.nics();
     let count = nics.len().max(usize::from(peer_nics)).clamp(1, PATHS_MAX);
-    let nic = |path: PathId| {
-        let dev = nic_of(runtime, dev, path);
-        let nic = runtime.nic(dev)?;
-        Ok(PathNic {
-            dev: dev as usize,
-            device: nic.device.clone(),
-            cache: nic.cache.clone(),
-            tally: nic.tally.clone(),
-        })
-    };
-    (0..count as u8).filter_map(PathId::new).map(nic).collect()
+    let paths = (0..count as u8).filter_map(PathId::new);
+    paths
+        .map(|path| path_nic(runtime, order.nic(path)))
+        .collect()
+}
+
+fn path_nic(runtime: &Runtime, dev: i32) -> Result<PathNic> {
+    let nic = runtime.nic(dev)?;
+    Ok(PathNic {
+        dev: dev as usize,
+        device: nic.device.clone(),
+        cache: nic.cache.clone(),
+        tally: nic.tally.clone(),
+    })
 }
 
 fn join<M: PathMemory>(path: &mut Path<M>, remote: &PathEnd) -> Result<()> {
@@ -540,12 +545,12 @@ fn label(own_nic: &str, peer_host: &str, peer_nic: &str, sending: bool) -> Strin
 }
 
 /// Our end of a path, for the peer.
-fn path_end<M: PathMemory>(runtime: &Runtime, dev: i32, path: &Path<M>) -> PathEnd {
+fn path_end<M: PathMemory>(order: &Order, path: &Path<M>) -> PathEnd {
     let endpoint = path.endpoint();
     PathEnd {
         path: path.id.index() as u16,
         generation: path.generation.wire(),
-        nic: u8::try_from(nic_of(runtime, dev, path.id)).unwrap_or(u8::MAX),
+        nic: u8::try_from(order.nic(path.id)).unwrap_or(u8::MAX),
         queue_pair: endpoint.queue_pair,
         memory_address: endpoint.memory_address,
         memory_rkey: endpoint.memory_rkey,

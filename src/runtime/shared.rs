@@ -61,6 +61,30 @@ pub struct Tally {
     pub failovers: AtomicU64,
     /// How often one that had failed has come back.
     pub failbacks: AtomicU64,
+    /// Queue pairs that there are on it.
+    queue_pairs: AtomicU32,
+}
+
+impl Tally {
+    /// Counts a queue pair on it, as long as what this returns lives.
+    pub fn count(self: &Arc<Self>) -> Counted {
+        self.queue_pairs.fetch_add(1, Ordering::Relaxed);
+        Counted(self.clone())
+    }
+
+    /// Queue pairs of this process on it.
+    pub fn queue_pairs(&self) -> u32 {
+        self.queue_pairs.load(Ordering::Relaxed)
+    }
+}
+
+/// One queue pair on a NIC.
+pub struct Counted(Arc<Tally>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.queue_pairs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How paths stand, a bit for each. The owner writes.
@@ -277,15 +301,16 @@ impl Fate {
         });
     }
 
-    /// All that the core could try is tried (PROTOCOL R62).
-    pub fn on_failure(&mut self, label: &str, failure: Failure) {
+    /// All that the core could try is tried (PROTOCOL R62); `causes` says what is known of each NIC.
+    pub fn on_failure(&mut self, label: &str, failure: Failure, causes: &str) {
         self.verdict.get_or_insert_with(|| {
             let what = match failure {
                 Failure::NoPath => "no path has come back in time",
                 Failure::NoFence(_) => "a path that failed could not be fenced at either end",
             };
             Error::Remote(format!(
-                "{label}: {what} (R2CCL_GIVEUP); check the NICs of both hosts and the way between"
+                "{label}: {what} (R2CCL_GIVEUP); check the NICs of both hosts and the way between: \
+                 {causes}"
             ))
         });
     }

@@ -20,7 +20,7 @@ use r2ccl_fabric::{
 };
 
 use super::control::{Config, ControlPlane, Link};
-use super::driver::{Driver, Role, make_path};
+use super::driver::{Driver, DriverConfig, Role, make_path};
 use super::error::Error;
 use super::fork;
 use super::group::Group;
@@ -38,6 +38,8 @@ use super::{RECEIVES, Runtime, SENDS, now};
 const PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: usize = EAGER_BYTES_MAX;
 const LIFE: Generation = Generation(1);
+/// Budget of a NIC in these tests.
+const QUEUE_PAIRS_MAX: u32 = 8;
 
 /// Repeats a call until it gives something.
 #[track_caller]
@@ -105,8 +107,7 @@ impl World {
 
     /// One end of the primary path.
     fn path<H: Role>(&self) -> Path<H::Memory> {
-        let nic = &self.nics[0];
-        let made = make_path::<H>(&nic.device, &nic.cache, (PathId::PRIMARY, LIFE));
+        let made = make_path::<H>(&self.nics[0], (PathId::PRIMARY, LIFE));
         made.expect("a path")
     }
 
@@ -245,8 +246,12 @@ fn driver<H: Role>(shared: &Arc<Shared>, half: H, path: Path<H::Memory>) -> Driv
     let mut end = End::new(config, half);
     end.add_path(now(), PathId::PRIMARY, LIFE, (1, 1))
         .expect("a path");
-    let quarantine = Duration::from_nanos(config.quarantine_ns);
-    Driver::new(shared.clone(), end, path, (config.routing, quarantine))
+    let config = DriverConfig {
+        routing: config.routing,
+        quarantine: Duration::from_nanos(config.quarantine_ns),
+        queue_pairs_max: QUEUE_PAIRS_MAX,
+    };
+    Driver::new(shared.clone(), end, path, config)
 }
 
 fn register(comm: u64, buffer: &mut [u8]) -> u64 {
@@ -558,6 +563,43 @@ impl QueuePair for Hanging {
     }
 }
 
+/// A NIC that has its share of queue pairs gets a backup only when that is needed.
+#[test]
+fn backups_beyond_the_budget_are_made_on_demand() {
+    let world = World::with_nics(2);
+    let others: Vec<_> = (0..QUEUE_PAIRS_MAX)
+        .map(|_| world.nics[1].tally.count())
+        .collect();
+    let mut ends = Ends::new(&world);
+    let backup = |ends: &Ends| {
+        let mut send = SENDS.own(ends.send).expect("open");
+        send.progress();
+        send.driver().end.health(PathId::new(1).expect("in range"))
+    };
+    for _ in 0..10 {
+        let (receive, send) = ends.message();
+        until(|| net::test(receive).expect("no error"));
+        until(|| net::test(send).expect("no error"));
+        assert_eq!(backup(&ends), None);
+    }
+    {
+        let mut send = SENDS.own(ends.send).expect("open");
+        let driver = send.driver();
+        driver
+            .end
+            .handle_evidence(now(), PathId::PRIMARY, LIFE, Evidence::Error);
+        driver.stir();
+    }
+    let (receive, send) = ends.message();
+    until(|| net::test(receive).expect("no error"));
+    until(|| net::test(send).expect("no error"));
+    assert!(backup(&ends).is_some());
+    assert!(world.nics[1].tally.queue_pairs() > QUEUE_PAIRS_MAX);
+    drop((others, ends));
+    // Ends on a helper, after the quarantine.
+    until(|| (world.nics[1].tally.queue_pairs() == 0).then_some(()));
+}
+
 /// PROTOCOL R26, R53: no call waits for a device that hangs, and messages go another way; only the
 /// end of the connection waits for it, for a while.
 #[test]
@@ -570,6 +612,7 @@ fn a_device_that_hangs_holds_nobody() {
         gate: Arc::clone(&gate),
     };
     let memory = Ring::new(&nic.cache).expect("memory");
+    let memory = (memory, nic.tally.count());
     let path = Path::new(PathId::PRIMARY, LIFE, Box::new(hanging), memory);
     let mut ends = Ends::with_sender(&world, path);
     until(|| is_active(&ends, 1).then_some(()));

@@ -193,6 +193,8 @@ fn put_open(out: &mut Vec<u8>, open: &Open) -> Result<(), FrameError> {
     put_u64(out, open.connection);
     put_text(out, &open.nic, NAME_BYTES_MAX);
     out.push(open.nics);
+    put_count(out, open.steps.len(), PATHS_MAX)?;
+    out.extend_from_slice(&open.steps);
     put_paths(out, &open.paths)
 }
 
@@ -201,12 +203,15 @@ fn read_open(reader: &mut Reader<'_>) -> Option<Open> {
     let connection = reader.u64()?;
     let nic = reader.text(NAME_BYTES_MAX)?;
     let nics = reader.u8()?;
+    let count = read_count(reader, PATHS_MAX)?;
+    let steps = reader.slice(count)?.to_vec();
     let paths = read_paths(reader)?;
     Some(Open {
         listen_nonce,
         connection,
         nic,
         nics,
+        steps,
         paths,
     })
 }

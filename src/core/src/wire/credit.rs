@@ -103,8 +103,8 @@ impl Credit {
         line
     }
 
-    /// Reads a line, and the counter on it. `Ok(None)` when it is not the line of message `expected`
-    /// written in `generation` (PROTOCOL R9); an error when it is, but makes no sense.
+    /// Reads a line, and the counter on it. `Ok(None)` when it is not the line of message
+    /// `expected` written in `generation` (PROTOCOL R9); an error when it is, but makes no sense.
     pub fn decode(
         line: &[u8; CREDIT_BYTES],
         expected: Seq,

@@ -111,6 +111,9 @@ pub struct Open {
     pub nic: String,
     /// How many NICs the sending side has.
     pub nics: u8,
+    /// For each path, by how much the numbers of its NICs are above those of path 0's, at both
+    /// ends; at most [`PATHS_MAX`].
+    pub steps: Vec<u8>,
     /// One entry a path, at most [`PATHS_MAX`].
     pub paths: Vec<PathEnd>,
 }

@@ -1,7 +1,7 @@
 //! Handles, hellos and frames: there and back, and whatever else may come.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -177,12 +177,14 @@ fn frame() -> impl Strategy<Value = Frame> {
             paths,
         })
     };
-    let open = |(listen_nonce, connection, nics), nic, paths| {
+    let open = |(listen_nonce, connection, nics), nic: String, paths| {
+        let steps = nic.bytes().take(PATHS_MAX).collect();
         Frame::Open(Open {
             listen_nonce,
             connection,
             nic,
             nics,
+            steps,
             paths,
         })
     };
