@@ -193,8 +193,8 @@ impl Nic {
     }
 }
 
-/// What sysfs says beside a PCI device; it says -1 for none. NCCL writes a zero over the function of
-/// the path, and function 0 is always there.
+/// What sysfs says beside a PCI device; it says -1 for none. In a path whose functions are merged
+/// the function is 0, and that one is always there.
 fn numa_node(pci_path: &str) -> Option<u32> {
     let text = std::fs::read_to_string(format!("{pci_path}/numa_node")).ok()?;
     text.trim().parse().ok()

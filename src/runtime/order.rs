@@ -76,8 +76,8 @@ impl Order {
         }
     }
 
-    /// At the receiving side, where NCCL has chosen NIC `first` of `count`, the one that the sending
-    /// side has said.
+    /// At the receiving side, where NCCL has chosen NIC `first` of `count`, the one that the
+    /// sending side has said.
     pub fn said(steps: &[u8], first: i32, count: usize) -> Self {
         let steps = steps.to_vec();
         Self {

@@ -301,7 +301,8 @@ impl Fate {
         });
     }
 
-    /// All that the core could try is tried (PROTOCOL R62); `causes` says what is known of each NIC.
+    /// All that the core could try is tried (PROTOCOL R62); `causes` says what is known of each
+    /// NIC.
     pub fn on_failure(&mut self, label: &str, failure: Failure, causes: &str) {
         self.verdict.get_or_insert_with(|| {
             let what = match failure {
