@@ -130,18 +130,13 @@ fn cycles_leave_nothing_behind() {
     assert_as_fast(&took);
 }
 
-/// PROTOCOL R29, R31: nothing passes between the hosts but over NICs, and these die and come back
-/// all the same: the NICs that are left carry what the ends have to agree on.
-#[test]
-fn nics_carry_what_the_control_connection_does_not() {
-    if !in_own_network("nics_carry_what_the_control_connection_does_not") {
-        return;
-    }
+/// Nothing passes between the hosts but over NICs, and these die and come back all the same.
+fn outlive_control(cut: fn(&Job)) {
     let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
     let (mut job, _board) = start(3, arguments);
     assert!(job.step(), "the job is over too early");
-    // Nobody is told: as far as the ends know, it only takes its time.
     ip("rule add pref 9 to 127.0.0.1 blackhole");
+    cut(&job);
     let faults: [fn(); 4] = [
         || Nics::cut(1),
         || Nics::heal(1),
@@ -152,6 +147,26 @@ fn nics_carry_what_the_control_connection_does_not() {
     let said = job.finish();
     assert!(struck >= 8, "{struck} faults only");
     assert!(said.contains("has failed; others take over"), "{said}");
+}
+
+/// PROTOCOL R29: the NICs that are left carry what the ends have to agree on. Nobody is told: as
+/// far as they know, the control connection only takes its time.
+#[test]
+fn nics_carry_what_the_control_connection_does_not() {
+    if in_own_network("nics_carry_what_the_control_connection_does_not") {
+        outlive_control(|_| ());
+    }
+}
+
+/// PROTOCOL R29, R31: the same where one end knows at once that it has ended, and dials in vain.
+#[test]
+fn nics_carry_what_has_no_control_connection() {
+    if in_own_network("nics_carry_what_has_no_control_connection") {
+        outlive_control(|job| {
+            let host = job.hosts()[0];
+            assert!(shut_down_connections(host, Ipv4Addr::LOCALHOST) > 0);
+        });
+    }
 }
 
 /// PROTOCOL R31, R50: the control connection is shut down, over which ends agree what becomes of a

@@ -5,26 +5,27 @@
 //! anything or one has not been due for a few calls. Everything else runs when something has
 //! happened or a time that the core named has come.
 
+mod rebuild;
+mod report;
+
+pub use rebuild::make_path;
+
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use r2ccl_core::wire::frame::Frame;
-use r2ccl_core::wire::path_frame::{Endpoint, PathFrame};
+use r2ccl_core::wire::path_frame::PathFrame;
 use r2ccl_core::{
-    Action, End, Evidence, FenceOutcome, Generation, Half, Health, PathId, ProtocolError, Routing,
-    Time, WorkId,
+    Action, End, Evidence, Generation, Half, Health, PathId, ProtocolError, Routing, Time, WorkId,
 };
-use r2ccl_fabric::{Completion, QueuePairConfig, helpers};
+use r2ccl_fabric::{Completion, QueuePairConfig};
 
 use super::causes::{Cause, Causes};
-use super::error::{Error, Result};
-use super::fences::{Fences, Stopped};
-use super::memory::check_spare;
+use super::fences::Fences;
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
-use super::shared::{DrainNews, Fate, Inbox, PathNic, PortChange, Shared};
+use super::shared::{DrainNews, Fate, Inbox, PortChange, Shared};
 
 /// How often a connection is looked at while it is called: a fifth of the time after which work
 /// without progress is suspect.
@@ -57,7 +58,7 @@ pub trait Role: Half + 'static {
         path: PathId,
         generation: Generation,
         completion: &Completion,
-    ) -> std::result::Result<(), ProtocolError>;
+    ) -> Result<(), ProtocolError>;
 }
 
 /// What the settings say of an end.
@@ -213,7 +214,7 @@ impl<H: Role> Driver<H> {
     /// the protocol ends the connection.
     pub fn visit(
         &mut self,
-        mut look: impl FnMut(&mut H, &Path<H::Memory>) -> std::result::Result<(), ProtocolError>,
+        mut look: impl FnMut(&mut H, &Path<H::Memory>) -> Result<(), ProtocolError>,
     ) {
         for path in self.paths.iter_mut() {
             if let Err(error) = look(self.end.half_mut(), path) {
@@ -256,12 +257,7 @@ impl<H: Role> Driver<H> {
         let due = due.filter(|_| !self.is_calm);
         self.shared.note_due(due.map(Time::nanoseconds));
         if let Some(failure) = self.end.failure(now) {
-            let causes = self.shared.nics.iter().enumerate();
-            let causes = causes.filter_map(|(index, nic)| {
-                let name = &nic.device.info().name;
-                Some(format!("{name}: {}", self.causes.text(path_id(index)?)))
-            });
-            let causes = causes.collect::<Vec<_>>().join("; ");
+            let causes = self.causes();
             self.fate.on_failure(&self.shared.label, failure, &causes);
         }
     }
@@ -375,16 +371,6 @@ impl<H: Role> Driver<H> {
         self.is_stirred = true;
     }
 
-    /// Shows which drained paths are out of use.
-    fn note_out(&mut self) {
-        if self.drain_round > 0 {
-            let ids = (0..self.shared.nics.len()).filter_map(path_id);
-            let out = ids.filter(|id| self.end.is_out(*id));
-            let out = out.fold(0, |mask, id| mask | 1 << id.index());
-            self.shared.paths.set_out(self.drain_round, out);
-        }
-    }
-
     /// A path whose NIC has refused a buffer cannot carry all messages.
     fn leave_unfit(&mut self) {
         for path in self.paths.iter() {
@@ -394,58 +380,6 @@ impl<H: Role> Driver<H> {
                     .handle_evidence(self.clock.now, id, generation, Evidence::Error);
             }
         }
-    }
-
-    /// Tells people which paths have left service or come back. That is once for each connection
-    /// and fault; the log thins it out.
-    fn report(&mut self) {
-        let ids = || (0..self.shared.nics.len()).filter_map(path_id);
-        let serving = ids()
-            .filter(|id| self.is_serving(*id))
-            .fold(0, |mask, id| mask | 1 << id.index());
-        let changed = self.serving ^ serving;
-        if changed == 0 {
-            return;
-        }
-        let faults = self.end.snapshot().statistics.queue_pair_faults;
-        let is_queue_pair = std::mem::replace(&mut self.queue_pair_faults, faults) != faults;
-        for id in ids().filter(|id| changed >> id.index() & 1 == 1) {
-            let label = &self.shared.label;
-            let PathNic { device, tally, .. } = &self.shared.nics[id.index()];
-            let nic = &device.info().name;
-            let (path, bit) = (id.index(), 1 << id.index());
-            let is_back = serving & bit != 0;
-            if !is_back {
-                tally.failovers.fetch_add(1, Ordering::Relaxed);
-            } else if self.failed & bit != 0 {
-                tally.failbacks.fetch_add(1, Ordering::Relaxed);
-            }
-            self.failed = if is_back {
-                self.failed & !bit
-            } else {
-                self.failed | bit
-            };
-            let cause = self.causes.text(id);
-            if is_back {
-                self.causes.clear(id);
-                tracing::info!("{label}: path {path} over {nic} takes messages");
-            } else if is_queue_pair {
-                tracing::warn!(
-                    "{label}: path {path} over {nic}: its queue pair has failed, not its NICs; \
-                     another one is made"
-                );
-            } else if serving == 0 {
-                tracing::warn!(
-                    "{label}: path {path} over {nic} has failed; no path is left ({cause})"
-                );
-            } else {
-                tracing::warn!(
-                    "{label}: path {path} over {nic} has failed; others take over ({cause})"
-                );
-            }
-        }
-        self.shared.paths.set(serving, self.failed);
-        self.serving = serving;
     }
 
     /// The designated backup is made in the background right after the connection, and the next one
@@ -511,86 +445,6 @@ impl<H: Role> Driver<H> {
                 }
             }
         }
-    }
-
-    /// Has a queue pair stopped (PROTOCOL R52).
-    fn fence(&mut self, id: PathId, generation: Generation) {
-        let is_away = match self.paths.find(id, generation) {
-            Some(path) => path.lend().is_none_or(|queue_pair| {
-                self.fences
-                    .begin(&self.shared, (id, generation), queue_pair)
-            }),
-            None => false,
-        };
-        if !is_away {
-            self.end
-                .handle_fenced(self.clock.now, id, generation, FenceOutcome::Drained);
-        }
-    }
-
-    /// A queue pair has been stopped: takes what had arrived before.
-    fn take_stopped(&mut self, stopped: Stopped) {
-        let (id, generation) = (stopped.path, stopped.generation);
-        let now = self.clock.read();
-        if let Some(path) = self.paths.find_any(id, generation) {
-            path.restore(stopped.queue_pair);
-            loop {
-                let polled = poll(&mut self.end, path, &mut self.clock, &mut |_| ());
-                if let Some(error) = polled.broken {
-                    self.fate.on_protocol_error(&self.shared.label, error);
-                }
-                if !polled.is_any {
-                    break;
-                }
-            }
-        }
-        self.end
-            .handle_fenced(now, id, generation, FenceOutcome::Drained);
-        self.is_stirred = true;
-    }
-
-    fn create(&mut self, id: PathId, generation: Generation) {
-        let Some(nic) = self.shared.nics.get(id.index()).cloned() else {
-            return self
-                .end
-                .handle_created(self.clock.now, id, generation, None);
-        };
-        let (shared, inbox) = (self.shared.clone(), self.made.clone());
-        let job = move || {
-            let made = make::<H>(&shared, &nic, (id, generation));
-            if let Err(error) = &made {
-                tracing::debug!("{}: path {}: {error}", shared.label, id.index());
-            }
-            inbox.put((id, generation, made.ok()));
-            shared.urge();
-        };
-        if helpers::submit(Box::new(job)).is_err() {
-            self.end
-                .handle_created(self.clock.now, id, generation, None);
-        }
-    }
-
-    fn connect(&mut self, id: PathId, generation: Generation, remote: &Endpoint) {
-        let path = self.paths.find(id, generation);
-        let connected = path.map(|path| path.connect(remote));
-        if let Some(Err(error)) = &connected {
-            tracing::debug!("{}: path {}: {error}", self.shared.label, id.index());
-        }
-        let ok = matches!(connected, Some(Ok(())));
-        self.end
-            .handle_connected(self.clock.now, id, generation, ok);
-    }
-
-    /// A helper has made this end of a generation, or could not.
-    fn take_made(&mut self, made: Made<H::Memory>) {
-        let (id, generation, path) = made;
-        let now = self.clock.read();
-        let endpoint = path.as_ref().map(|path| path.endpoint());
-        if let Some(path) = path {
-            self.paths.insert(path);
-        }
-        self.end.handle_created(now, id, generation, endpoint);
-        self.is_stirred = true;
     }
 }
 
@@ -658,38 +512,6 @@ fn poll<H: Role>(
         is_news,
         broken,
     }
-}
-
-/// Makes this end of a generation, on one NIC; may sleep.
-pub fn make_path<H: Role>(
-    nic: &PathNic,
-    (id, generation): (PathId, Generation),
-) -> Result<Path<H::Memory>> {
-    let memory = H::Memory::new(&nic.cache)?;
-    let made = nic.device.create_queue_pair(H::QUEUE_PAIR);
-    let mut queue_pair = made.map_err(|error| Error::System(error.to_string()))?;
-    // Before the peer hears of it: whoever knows our queue pair may write at once.
-    if !H::IS_SENDER {
-        let posted = queue_pair.post_receives(H::QUEUE_PAIR.receive_depth);
-        posted.map_err(|error| Error::System(error.to_string()))?;
-    }
-    let memory = (memory, nic.tally.count());
-    Ok(Path::new(id, generation, queue_pair, memory))
-}
-
-/// The same for a connection that is there: its buffers are registered on that NIC, too.
-fn make<H: Role>(
-    shared: &Shared,
-    nic: &PathNic,
-    (id, generation): (PathId, Generation),
-) -> Result<Box<Path<H::Memory>>> {
-    check_spare()?;
-    let path = make_path::<H>(nic, (id, generation))?;
-    let keys = shared.regions.activate(id, &nic.cache)?;
-    if !H::IS_SENDER {
-        shared.announce(&keys);
-    }
-    Ok(Box::new(path))
 }
 
 fn path_id(index: usize) -> Option<PathId> {

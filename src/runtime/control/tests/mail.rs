@@ -113,5 +113,13 @@ fn a_mail_that_acknowledges_what_was_never_sent_is_dropped() {
     pair.links[1].take_mail(mail);
     pair.links[1].take_mail(vec![1, 2, 3]);
     super::kit::wait_until("both are counted", || b.plane.counters().forged == 2);
+    // One from the end of all numbers.
+    pair.links[0].send(numbered(1)).expect("sent");
+    let mut mail = pair.links[0].write_mail(false);
+    mail[8..16].fill(0xff);
+    pair.links[1].take_mail(mail);
+    pair.links[1].take_mail(pair.links[0].write_mail(false));
+    b.recorder.wait_frames(1);
+    assert_eq!(b.recorder.numbers(), [1]);
     assert_eq!(pair.links[1].error(), None);
 }
