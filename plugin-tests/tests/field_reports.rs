@@ -92,7 +92,8 @@ fn carried(job: &mut Job) -> f64 {
     bytes as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64()
 }
 
-/// The same in the best of three tries: a machine that is busy otherwise takes from one or the other.
+/// The same in the best of three tries: a machine that is busy otherwise takes from one or the
+/// other.
 fn carries(job: &mut Job, wanted: u64) -> f64 {
     let enough = 0.95 * wanted as f64;
     let mut best: f64 = 0.0;
