@@ -244,9 +244,9 @@ settings! {
 
     "R2CCL_QUEUE_PAIRS", queue_pairs: u32 = 4096;
     Whole::<u32>::new(0, 1 << 24), Stable, Own;
-    "How many queue pairs a process may have on one NIC before its connections make no backup \
-     ahead of a fault any more; they make it when the fault is there. One costs the host some \
-     200 KB.";
+    "With how many queue pairs of this process on a NIC its sending connections make no more \
+     backups over it ahead of a fault; they make them when the fault is there. One costs the host \
+     some 200 KB.";
 
     "R2CCL_HOLD_DOWN", hold_down: Duration = Duration::from_secs(1);
     Seconds { range: 0..=3600 }, Stable, Shared;

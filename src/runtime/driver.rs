@@ -234,6 +234,7 @@ impl<H: Role> Driver<H> {
             // What is over is not repaired.
             self.look = Time::from_nanoseconds(u64::MAX);
             self.is_stirred = false;
+            self.shared.paths.set(0, self.failed);
             self.shared.note_due(None);
             return;
         }
@@ -307,6 +308,9 @@ impl<H: Role> Driver<H> {
     /// Carries what the link has to say over a path that works, a different one each time
     /// (PROTOCOL R29).
     pub fn send_mail(&mut self, is_asking: bool) {
+        if !self.fate.is_quiet() {
+            return;
+        }
         let count = self.shared.nics.len();
         let turns = self.mail_turn..self.mail_turn + count;
         for index in turns.map(|turn| turn % count) {

@@ -76,19 +76,20 @@ impl Order {
         }
     }
 
-    /// At the receiving side, where NCCL has chosen NIC `first` of `count`, the one that the
-    /// sending side has said.
-    pub fn said(steps: &[u8], first: i32, count: usize) -> Self {
-        let steps = steps.to_vec();
+    /// At the receiving side, where NCCL has chosen NIC `first`, the one that the sending side has
+    /// said. There are no rails between hosts with `theirs` and `ours` NICs, if that is not equal,
+    /// and their steps around fewer NICs might lead back to the same one.
+    pub fn said(steps: &[u8], first: i32, (theirs, ours): (u8, u8)) -> Self {
+        let steps = if theirs == ours { steps } else { &[] };
         Self {
             first,
-            count,
-            steps,
+            count: ours.into(),
+            steps: steps.to_vec(),
         }
     }
 
-    /// Number of this end's NIC of `path`. Paths that only the other end has NICs for follow in the
-    /// order of the numbers.
+    /// Number of this end's NIC of `path`. What no step is said for follows in the order of the
+    /// numbers.
     pub fn nic(&self, path: PathId) -> i32 {
         let step = self.steps.get(path.index());
         let step = step.map_or(path.index(), |step| (*step).into());
@@ -144,10 +145,9 @@ mod tests {
             .collect();
         assert_eq!(Order::by_place(&alike, 2).steps, [0, 1, 2, 3]);
         let steps = Order::by_place(&places(), 0).steps;
-        // The same rails at the other end, and more paths than the sender has NICs for.
-        let seven = nics(&Order::said(&steps, 0, 7), 7);
-        assert_eq!(seven, [0, 3, 2, 4, 1, 5, 6]);
-        assert_eq!(nics(&Order::said(&steps, 1, 2), 5), [1, 0, 1, 1, 0]);
-        assert_eq!(nics(&Order::said(&[], 0, 0), 1), [0]);
+        // The same rails at the other end; where there are none, the backup has another NIC.
+        assert_eq!(nics(&Order::said(&steps, 0, (5, 5)), 5), [0, 3, 2, 4, 1]);
+        assert_eq!(nics(&Order::said(&steps, 1, (5, 2)), 5), [1, 0, 1, 0, 1]);
+        assert_eq!(nics(&Order::said(&steps, 0, (5, 0)), 1), [0]);
     }
 }

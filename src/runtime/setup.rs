@@ -171,7 +171,7 @@ pub fn accept(id: u64) -> Result<Option<u64>> {
     let Some((link, open)) = offer else {
         return Ok(None);
     };
-    let order = Order::said(&open.steps, dev, runtime.nics().len());
+    let order = Order::said(&open.steps, dev, (open.nics, nic_count(runtime)));
     let path = match accepted_path(runtime, &order, &open) {
         // The next offer is for another path; the last one says that there is none.
         Err(error) if has_other_paths() && !open.paths.is_empty() => {

@@ -68,6 +68,8 @@ struct Watched {
 
 type Connections<'a> = MutexGuard<'a, HashMap<u64, Addressee>>;
 
+/// Connections that carry a mail.
+const CARRIERS: usize = 4;
 /// How long a connection with work to send may go unpolled before the steward takes it.
 const UNPOLLED: Duration = Duration::from_millis(1);
 
@@ -365,7 +367,8 @@ impl ControlHandler for Steward {
         }
     }
 
-    /// One connection carries the mail. Without a control connection all look for the peer's.
+    /// A few connections carry the mail, others each time: the peer may not be looking at one that
+    /// is idle. Without a control connection all of this end look for the peer's.
     fn on_mail_due(&self, link: &Arc<Link>, is_asking: bool) {
         let connections = self.connections.lock();
         let of_link = connections
@@ -378,8 +381,9 @@ impl ControlHandler for Steward {
             .iter()
             .filter(|(_, shared)| shared.paths.get().0 != 0)
             .collect();
-        let turn = self.mails.fetch_add(1, Ordering::Relaxed);
-        if let Some((carrier, shared)) = able.get(turn % able.len().max(1)) {
+        let turn = self.mails.fetch_add(CARRIERS, Ordering::Relaxed);
+        let in_turn = able.iter().cycle().skip(turn % able.len().max(1));
+        for (carrier, shared) in in_turn.take(CARRIERS.min(able.len())) {
             carrier.inbox.put(News::Mail { is_asking });
             shared.urge();
         }

@@ -282,7 +282,8 @@ impl Receiver {
             .paths
             .get_mut(write.path)
             .ok_or(ProtocolError::UnknownPath(write.path))?;
-        if !state.is_over(write.generation) && !state.take_back(write.work) {
+        let is_over = state.is_over(write.generation);
+        if !is_over && !state.take_back(write.work) {
             return Err(ProtocolError::ReturnOutOfOrder);
         }
         let of = (write.path, write.generation);
@@ -292,8 +293,10 @@ impl Receiver {
         match write.body {
             ReceiverBody::Credits { first, .. } => {
                 self.credited = self.credited.min(first);
-                // The counter on them was not said either.
+                // The counter on them was not said either; nor is it on lines that have gone out
+                // elsewhere since.
                 self.confirmed = Seq(0);
+                self.counter_due |= is_over || self.credit_path != Some(write.path);
             }
             ReceiverBody::Counter { .. } => self.counter_due = true,
         }

@@ -389,6 +389,22 @@ fn everything_is_sent_again_on_demand() {
     );
 }
 
+/// PROTOCOL R11, R14: credits that are handed back when they were said again elsewhere: the sender
+/// has them, and looks at no line that brings them once more.
+#[test]
+fn a_counter_is_not_lost_with_credits_said_elsewhere() {
+    let mut receiver = receiver();
+    let other = PathId::new(1).expect("in range");
+    receiver.add_path(other, Generation(9)).expect("first");
+    open(&mut receiver, 2).expect("room");
+    let first = writes(&mut receiver);
+    receiver.resend_all(other, Generation(9));
+    assert_eq!(counters(&mut receiver), [0]);
+    arrive(&mut receiver, 0, (0, 1), 0).expect("open");
+    receiver.return_transmit(&first[0]).expect("the newest");
+    assert_eq!(counters(&mut receiver), [1]);
+}
+
 /// PROTOCOL R14.
 #[test]
 fn returned_writes_come_again() {
