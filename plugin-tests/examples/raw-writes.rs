@@ -1,8 +1,9 @@
 //! The plugin's stream against a bare loop of RDMA writes of the same size and depth, in turn, in
 //! the kernel lab; `scripts/lab/raw-writes.sh` builds and runs this there. Prints JSON.
 //!
-//! One process sends and one receives in both. The bare pair lives on through all runs; `r2ccl
-//! bench` is started for each of its own, and times nothing but the stream.
+//! One process sends and one receives in both, started anew for each run, and nothing but the
+//! stream is timed: processes and queue pairs that are used for the first time are slower for some
+//! time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -63,7 +64,7 @@ fn open(nic: &str) -> Result<Arc<VerbsDevice>, Failure> {
     Ok(device.ok_or_else(|| format!("no {nic}: {:?}", found.notes))?)
 }
 
-/// One end of the bare pair, a process of its own. Each line that comes in but the first is a
+/// One end of a bare pair, a process of its own. Each line that comes in but the first is a
 /// number of writes, each that goes out the nanoseconds that they took.
 fn end(nic: &str, is_sender: bool) -> Result<(), Failure> {
     let stream = |count| Stream {
@@ -200,12 +201,11 @@ fn stream(count: u64, [one, other]: [&str; 2]) -> Result<f64, Failure> {
 
 fn compare(pairs: &str, count: &str, nics: [&str; 2]) -> Result<(), Failure> {
     let (pairs, count) = (pairs.parse::<usize>()?, count.parse::<u64>()?);
-    let mut bare = Pair::start(nics)?;
     let mut rates: [Vec<f64>; 3] = Default::default();
     for pair in 0..pairs {
         for which in ORDERS[pair % ORDERS.len()] {
             rates[which].push(match which {
-                0 => bare.run(count)?,
+                0 => Pair::start(nics)?.run(count)?,
                 _ => stream(count, nics)?,
             });
         }
