@@ -250,8 +250,26 @@ fn board_of_h0(folder: &Path) -> PathBuf {
         let text = std::fs::read(path).expect("a board");
         text.windows(8).any(|word| word == b"host h0\n")
     });
-    job.kill();
+    kill_and_wait(job);
     found.expect("the board of h0")
+}
+
+/// How many processes each board shows.
+fn processes(job: &Job) -> Vec<usize> {
+    let status = job.status();
+    let hosts = status["hosts"].as_array().expect("a list").iter();
+    let lists = hosts.map(|host| host["processes"].as_array().expect("a list").len());
+    lists.collect()
+}
+
+/// A process that is killed takes a moment to end, and holds its place for so long.
+fn kill_and_wait(mut job: Job) {
+    job.kill();
+    let start = Instant::now();
+    while processes(&job) != [0, 0] {
+        assert!(start.elapsed() < Duration::from_secs(10), "they are shown");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 const SHORT: &str = "--pattern stream --sizes 64K --iterations 300 --check";
@@ -349,22 +367,10 @@ fn the_place_of_a_killed_process_is_free() {
     let folder = folder();
     let path = board_of_h0(folder.path());
     let before = path.metadata().expect("a file").len();
-    let processes = |job: &Job| {
-        let status = job.status();
-        let hosts = status["hosts"].as_array().expect("a list").iter();
-        let lists = hosts.map(|host| host["processes"].as_array().expect("a list").len());
-        lists.collect::<Vec<_>>()
-    };
     for _ in 0..3 {
-        let mut job = stream(&folder);
+        let job = stream(&folder);
         assert_eq!(processes(&job), [1, 1]);
-        job.kill();
-        // A process that is killed takes a moment to end.
-        let start = Instant::now();
-        while processes(&job) != [0, 0] {
-            assert!(start.elapsed() < Duration::from_secs(10), "they are shown");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        kill_and_wait(job);
     }
     let after = path.metadata().expect("a file").len();
     assert!(after < before + 1024, "{before} bytes, then {after}");
