@@ -59,6 +59,9 @@ pub trait Role: Half + 'static {
         generation: Generation,
         completion: &Completion,
     ) -> Result<(), ProtocolError>;
+
+    /// Takes what the peer has written into the memory of a path.
+    fn take_written(&mut self, path: &Path<Self::Memory>) -> Result<(), ProtocolError>;
 }
 
 /// What the settings say of an end.
@@ -197,6 +200,10 @@ impl<H: Role> Driver<H> {
                 }
                 let (id, generation) = (path.id, path.generation);
                 self.causes.note(id, Cause::Status(status));
+                // What has landed counts; behind a fence nobody looks there any more.
+                if let Err(error) = self.end.half_mut().take_written(path) {
+                    self.fate.on_protocol_error(&self.shared.label, error);
+                }
                 let now = self.clock.read();
                 self.end
                     .handle_evidence(now, id, generation, Evidence::Error);
@@ -212,12 +219,9 @@ impl<H: Role> Driver<H> {
 
     /// Lets the half look at what the peer has written into the memory of each path. What breaks
     /// the protocol ends the connection.
-    pub fn visit(
-        &mut self,
-        mut look: impl FnMut(&mut H, &Path<H::Memory>) -> Result<(), ProtocolError>,
-    ) {
+    pub fn visit(&mut self) {
         for path in self.paths.iter_mut() {
-            if let Err(error) = look(self.end.half_mut(), path) {
+            if let Err(error) = self.end.half_mut().take_written(path) {
                 self.fate.on_protocol_error(&self.shared.label, error);
                 path.fence();
             }

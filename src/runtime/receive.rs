@@ -55,6 +55,21 @@ impl Role for Receiver {
         self.handle_arrival(path, generation, completion.immediate, completion.byte_len)
             .map(drop)
     }
+
+    /// Messages that came ahead of their credits. Behind a fence nothing lands any more
+    /// (PROTOCOL R24).
+    fn take_written(&mut self, path: &Path<Slots>) -> std::result::Result<(), ProtocolError> {
+        if path.failure().is_some() {
+            return Ok(());
+        }
+        while let Some(slot) = self.eager_slot(path.id) {
+            let head = path.memory.head(slot);
+            if !self.handle_eager(path.id, path.generation, &head)? {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -179,7 +194,7 @@ impl ReceiveConnection {
     /// Looks for messages that came ahead of their credits, and copies them where they belong
     /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
     fn take_eagers(&mut self) {
-        self.driver.visit(read_slots);
+        self.driver.visit();
         while let Some(copy) = self.core().poll_eager() {
             self.batch.note_arrival(copy.bytes);
             let Some(path) = self.driver.paths.get_mut(copy.path) else {
@@ -267,19 +282,6 @@ impl ReceiveConnection {
             .filter(|open| open.first.0 & super::net::SEQ_MASK == seq_low)
             .ok_or_else(|| Error::Argument("this receive request is not open any more".into()))
     }
-}
-
-fn read_slots(core: &mut Receiver, path: &Path<Slots>) -> std::result::Result<(), ProtocolError> {
-    if path.failure().is_some() {
-        return Ok(());
-    }
-    while let Some(slot) = core.eager_slot(path.id) {
-        let head = path.memory.head(slot);
-        if !core.handle_eager(path.id, path.generation, &head)? {
-            break;
-        }
-    }
-    Ok(())
 }
 
 fn work(write: &ReceiverWrite, ring: PeerMemory) -> SendWork {

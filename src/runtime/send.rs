@@ -66,6 +66,16 @@ impl Role for Sender {
     ) -> std::result::Result<(), ProtocolError> {
         Ok(())
     }
+
+    /// Credits and the counter. Reads the counter before the credits and takes it after them:
+    /// whatever it counts, its credit was written before.
+    fn take_written(&mut self, path: &Path<Ring>) -> std::result::Result<(), ProtocolError> {
+        let (id, generation) = (path.id, path.generation);
+        let ring = &path.memory;
+        let counter = ring.counter();
+        while self.handle_credit(id, generation, &ring.line(self.expected_credit().0))? {}
+        self.handle_counter(id, generation, counter)
+    }
 }
 
 /// Name of a send.
@@ -269,7 +279,7 @@ impl SendConnection {
         self.driver.shared.note_poll();
         self.driver.poll(|_| ());
         let now = self.driver.time(true);
-        self.driver.visit(read_ring);
+        self.driver.visit();
         self.adopt_eagers();
         self.read_inbox();
         let is_waiting = self.eager.iter().flatten().next().is_some();
@@ -389,16 +399,6 @@ impl SendConnection {
         let has_backlog = self.driver.paths.has_backlog();
         self.driver.shared.note_backlog(has_backlog);
     }
-}
-
-/// Takes credits and the counter of one generation. Reads the counter before the credits and takes
-/// it after them: whatever it counts, its credit was written before.
-fn read_ring(core: &mut Sender, path: &Path<Ring>) -> std::result::Result<(), ProtocolError> {
-    let (id, generation) = (path.id, path.generation);
-    let ring = &path.memory;
-    let counter = ring.counter();
-    while core.handle_credit(id, generation, &ring.line(core.expected_credit().0))? {}
-    core.handle_counter(id, generation, counter)
 }
 
 fn work(

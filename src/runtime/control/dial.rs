@@ -106,9 +106,10 @@ impl Peer {
         }
     }
 
-    /// Whether a session has stood and none does.
-    pub(super) fn is_cut(&self) -> bool {
-        self.round > 0 && self.current.is_none()
+    /// Since when no session stands, if one has.
+    pub(super) fn cut_since(&self) -> Option<Instant> {
+        let is_cut = self.round > 0 && self.current.is_none();
+        is_cut.then_some(self.down_since)
     }
 
     /// Whether the link holds frames that the current session has not been given.

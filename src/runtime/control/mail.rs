@@ -28,12 +28,16 @@ const FRAME_HEAD_BYTES: usize = 3;
 /// Bytes of a mail at the most: the largest frame fits.
 pub const MAIL_BYTES_MAX: usize = HEAD_BYTES + FRAME_HEAD_BYTES + BODY_BYTES_MAX;
 
-/// How long a frame may go unacknowledged before it goes over NICs as well; a control connection
-/// between two hosts that work takes a tenth of it. Doubles with each mail.
-const PATIENCE: Duration = Duration::from_millis(4);
+/// How long a frame may go unacknowledged before it goes over NICs as well: far longer than a
+/// control connection that works takes, since a write to the NIC of a process that has just ended
+/// is an error of that path. Doubles with each mail.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest pause between two mails while the control connection stands.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The same while there is none: then mails are the way.
+/// A control connection that ends is dialled again, which shows in this time whether the peer has
+/// died; whoever writes to NICs of the dead gets errors that tell nothing.
+const VERDICT: Duration = Duration::from_millis(100);
+/// Longest pause while there is none: then mails are the way.
 const DOWN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// When a link's mail goes out next.
@@ -169,9 +173,9 @@ impl Steward {
         let Some(peer) = self.peers.get_mut(&instance) else {
             return;
         };
-        if peer.is_cut() {
+        if let Some(since) = peer.cut_since() {
             peer.mail.pause = PATIENCE;
-            self.set_mail_time(instance, Instant::now());
+            self.set_mail_time(instance, Instant::now().max(since + VERDICT));
         } else if peer.mail.at.is_none() {
             peer.mail.pause = PATIENCE;
             self.set_mail_time(instance, Instant::now() + PATIENCE);
@@ -192,7 +196,7 @@ impl Steward {
             return;
         };
         peer.mail.at = None;
-        let is_cut = peer.is_cut();
+        let is_cut = peer.cut_since().is_some();
         if !is_cut && peer.link.is_all_acknowledged() {
             return;
         }
