@@ -73,14 +73,14 @@ fn plague(job: &mut Job, faults: &[fn()]) -> usize {
     struck
 }
 
-/// PROTOCOL R50 to R59: both NICs in turn die and come back, again and again.
-#[test]
-fn an_all_reduce_outlives_its_nics() {
-    if !in_own_network("an_all_reduce_outlives_its_nics") {
-        return;
-    }
-    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
-    let (mut job, _board) = start(2, arguments);
+/// A job that is long enough for many faults.
+const ALL_REDUCE: &str = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
+
+/// An all-reduce over so many NICs, the first two of which die and come back in turn, again and
+/// again, after what `prepare` does to it. Returns what was said.
+fn outlive(nics: u8, prepare: impl FnOnce(&mut Job)) -> String {
+    let (mut job, _board) = start(nics, ALL_REDUCE);
+    prepare(&mut job);
     let faults: [fn(); 4] = [
         || Nics::cut(1),
         || Nics::heal(1),
@@ -90,11 +90,18 @@ fn an_all_reduce_outlives_its_nics() {
     let struck = plague(&mut job, &faults);
     let said = job.finish();
     assert!(struck >= 8, "{struck} faults only");
-    let seen = [
-        "soft0: port Down",
-        "soft1: port Down",
-        "has failed; others take over",
-    ];
+    assert!(said.contains("has failed; others take over"), "{said}");
+    said
+}
+
+/// PROTOCOL R50 to R59: both NICs in turn die and come back, again and again.
+#[test]
+fn an_all_reduce_outlives_its_nics() {
+    if !in_own_network("an_all_reduce_outlives_its_nics") {
+        return;
+    }
+    let said = outlive(2, |_| ());
+    let seen = ["soft0: port Down", "soft1: port Down"];
     assert!(seen.iter().all(|seen| said.contains(seen)), "{said}");
 }
 
@@ -130,23 +137,10 @@ fn cycles_leave_nothing_behind() {
     assert_as_fast(&took);
 }
 
-/// Nothing passes between the hosts but over NICs, and these die and come back all the same.
-fn outlive_control(cut: fn(&Job)) {
-    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
-    let (mut job, _board) = start(3, arguments);
+/// From now on nothing passes between the hosts but over NICs.
+fn cut_control(job: &mut Job) {
     assert!(job.step(), "the job is over too early");
     ip("rule add pref 9 to 127.0.0.1 blackhole");
-    cut(&job);
-    let faults: [fn(); 4] = [
-        || Nics::cut(1),
-        || Nics::heal(1),
-        || Nics::cut(2),
-        || Nics::heal(2),
-    ];
-    let struck = plague(&mut job, &faults);
-    let said = job.finish();
-    assert!(struck >= 8, "{struck} faults only");
-    assert!(said.contains("has failed; others take over"), "{said}");
 }
 
 /// PROTOCOL R29: the NICs that are left carry what the ends have to agree on. Nobody is told: as
@@ -154,7 +148,7 @@ fn outlive_control(cut: fn(&Job)) {
 #[test]
 fn nics_carry_what_the_control_connection_does_not() {
     if in_own_network("nics_carry_what_the_control_connection_does_not") {
-        outlive_control(|_| ());
+        outlive(3, cut_control);
     }
 }
 
@@ -162,7 +156,8 @@ fn nics_carry_what_the_control_connection_does_not() {
 #[test]
 fn nics_carry_what_has_no_control_connection() {
     if in_own_network("nics_carry_what_has_no_control_connection") {
-        outlive_control(|job| {
+        outlive(3, |job| {
+            cut_control(job);
             let host = job.hosts()[0];
             assert!(shut_down_connections(host, Ipv4Addr::LOCALHOST) > 0);
         });
@@ -177,8 +172,7 @@ fn a_control_connection_that_ends_is_made_anew() {
     if !in_own_network("a_control_connection_that_ends_is_made_anew") {
         return;
     }
-    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
-    let (mut job, _board) = start(2, arguments);
+    let (mut job, _board) = start(2, ALL_REDUCE);
     let (mut struck, mut found) = (0, 0);
     while job.step() {
         let host = job.hosts().first().copied();
@@ -274,8 +268,7 @@ fn a_host_that_pauses_goes_on() {
     if !in_own_network("a_host_that_pauses_goes_on") {
         return;
     }
-    let arguments = "--pattern allreduce --channels 2 --sizes 4M --iterations 60 --check";
-    let (mut job, _board) = start(2, arguments);
+    let (mut job, _board) = start(2, ALL_REDUCE);
     for _ in 0..3 {
         assert!(job.step(), "the job is over too early");
         let host = job.hosts()[0];

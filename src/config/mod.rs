@@ -231,7 +231,7 @@ impl Settings {
 }
 
 /// The 64-bit form of a hash: its first eight bytes, little endian.
-fn first_eight_bytes(hash: &blake3::Hash) -> u64 {
+pub(crate) fn first_eight_bytes(hash: &blake3::Hash) -> u64 {
     hash.as_bytes()
         .iter()
         .take(8)

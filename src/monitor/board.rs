@@ -16,7 +16,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::record::{NicCommand, ProcessRecord, decode_commands, encode_commands};
-use crate::config::HostIdentity;
+use crate::config::{HostIdentity, first_eight_bytes};
 
 /// Of this layout and of everything that is written in it.
 const VERSION: u32 = 1;
@@ -196,9 +196,7 @@ fn check_header(file: &File) -> Result<String, String> {
 }
 
 fn checksum(text: &[u8]) -> [u8; 8] {
-    let mut sum = [0; 8];
-    sum.copy_from_slice(&blake3::hash(text).as_bytes()[..8]);
-    sum
+    first_eight_bytes(&blake3::hash(text)).to_le_bytes()
 }
 
 fn write_part(file: &File, at: u64, text: &str) -> io::Result<()> {

@@ -315,6 +315,7 @@ impl<H: Role> Driver<H> {
         if !self.fate.is_quiet() {
             return;
         }
+        let mail = self.shared.link.write_mail(is_asking);
         let count = self.shared.nics.len();
         let turns = self.mail_turn..self.mail_turn + count;
         for index in turns.map(|turn| turn % count) {
@@ -322,7 +323,7 @@ impl<H: Role> Driver<H> {
             let Some(path) = id.and_then(|id| self.paths.get_mut(id)) else {
                 continue;
             };
-            if path.send_mail(&self.shared.link.write_mail(is_asking)) {
+            if path.send_mail(&mail) {
                 self.mail_turn = index + 1;
                 return;
             }

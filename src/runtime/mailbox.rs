@@ -10,6 +10,7 @@ use r2ccl_fabric::WriteSource;
 
 use super::control::MAIL_BYTES_MAX;
 use super::words::Words;
+use crate::config::first_eight_bytes;
 
 /// Checksum, number of the mail, bytes of the mail: a word each.
 const HEAD_BYTES: usize = 24;
@@ -31,7 +32,7 @@ pub fn read(words: &Words, seen: u64) -> Option<(u64, Vec<u8>)> {
     let rest = HEAD_BYTES / 8..(HEAD_BYTES + len).div_ceil(8);
     let mut mail: Vec<u8> = rest.flat_map(|index| word(index).to_ne_bytes()).collect();
     mail.truncate(len);
-    (checksum(number, &mail) == word(0).to_ne_bytes()).then_some((number, mail))
+    (checksum(number, &mail) == u64::from_le(word(0))).then_some((number, mail))
 }
 
 /// Puts a mail where it is written from, and tells the source of the write.
@@ -41,7 +42,7 @@ pub fn read(words: &Words, seen: u64) -> Option<(u64, Vec<u8>)> {
 pub unsafe fn stage(words: &Words, number: u64, mail: &[u8]) -> WriteSource {
     let mail = &mail[..mail.len().min(MAIL_BYTES_MAX)];
     let mut bytes = Vec::with_capacity(HEAD_BYTES + mail.len());
-    bytes.extend(checksum(number, mail));
+    bytes.extend(checksum(number, mail).to_le_bytes());
     bytes.extend(number.to_le_bytes());
     bytes.extend((mail.len() as u64).to_le_bytes());
     bytes.extend(mail);
@@ -57,10 +58,8 @@ pub unsafe fn stage(words: &Words, number: u64, mail: &[u8]) -> WriteSource {
     }
 }
 
-fn checksum(number: u64, mail: &[u8]) -> [u8; 8] {
+fn checksum(number: u64, mail: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&number.to_le_bytes()).update(mail);
-    let mut sum = [0; 8];
-    sum.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    sum
+    first_eight_bytes(&hasher.finalize())
 }

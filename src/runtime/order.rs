@@ -36,9 +36,8 @@ impl Place {
     fn distance(&self, other: &Self) -> impl Ord + use<> {
         let is_same_adapter = self.guid == other.guid;
         let is_far = self.numa_node != other.numa_node;
-        let steps = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
-        let (one, two) = (steps(&self.pci_path), steps(&other.pci_path));
-        let common = one.iter().zip(&two).take_while(|(a, b)| a == b).count();
+        let ways = self.pci_path.split('/').zip(other.pci_path.split('/'));
+        let common = ways.take_while(|(one, two)| one == two).count();
         (is_same_adapter, is_far, Reverse(common))
     }
 }

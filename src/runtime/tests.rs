@@ -226,6 +226,16 @@ impl Ends {
         (receive, sent)
     }
 
+    /// The sender's primary path has failed.
+    fn fail_primary(&self) {
+        let mut send = SENDS.own(self.send).expect("open");
+        let driver = send.driver();
+        driver
+            .end
+            .handle_evidence(now(), PathId::PRIMARY, LIFE, Evidence::Error);
+        driver.stir();
+    }
+
     fn tell_sender(&self, news: News) {
         SENDS.shared(self.send).expect("open").inbox.put(news);
     }
@@ -582,14 +592,7 @@ fn backups_beyond_the_budget_are_made_on_demand() {
         until(|| net::test(send).expect("no error"));
         assert_eq!(backup(&ends), None);
     }
-    {
-        let mut send = SENDS.own(ends.send).expect("open");
-        let driver = send.driver();
-        driver
-            .end
-            .handle_evidence(now(), PathId::PRIMARY, LIFE, Evidence::Error);
-        driver.stir();
-    }
+    ends.fail_primary();
     let (receive, send) = ends.message();
     until(|| net::test(receive).expect("no error"));
     until(|| net::test(send).expect("no error"));
@@ -618,14 +621,7 @@ fn a_device_that_hangs_holds_nobody() {
     until(|| is_active(&ends, 1).then_some(()));
     let hangs = gate.lock();
     let (receive, send) = ends.message();
-    {
-        let mut send = SENDS.own(ends.send).expect("open");
-        let driver = send.driver();
-        driver
-            .end
-            .handle_evidence(now(), PathId::PRIMARY, LIFE, Evidence::Error);
-        driver.stir();
-    }
+    ends.fail_primary();
     until(|| net::test(receive).expect("no error"));
     until(|| net::test(send).expect("no error"));
     assert_eq!(ends.sink, ends.source);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use r2ccl_core::wire::greeting::{Greeting, SETTING_BYTES_MAX, SETTINGS_MAX};
 
 use super::Config;
+use crate::config::first_eight_bytes;
 use crate::runtime::error::{Error, Result};
 
 /// Whether the settings fit into a greeting.
@@ -37,9 +38,7 @@ pub(super) fn fingerprint(settings: &[(String, String)]) -> u64 {
             hasher.update(text.as_bytes());
         }
     }
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    u64::from_le_bytes(bytes)
+    first_eight_bytes(&hasher.finalize())
 }
 
 /// Names every setting in which the sides differ, with both values; `None` if they agree.

@@ -35,7 +35,6 @@ impl<H: Role> Driver<H> {
             } else {
                 self.failed | bit
             };
-            let cause = self.causes.text(id);
             if is_back {
                 self.causes.clear(id);
                 tracing::info!("{label}: path {path} over {nic} takes messages");
@@ -44,14 +43,13 @@ impl<H: Role> Driver<H> {
                     "{label}: path {path} over {nic}: its queue pair has failed, not its NICs; \
                      another one is made"
                 );
-            } else if serving == 0 {
-                tracing::warn!(
-                    "{label}: path {path} over {nic} has failed; no path is left ({cause})"
-                );
             } else {
-                tracing::warn!(
-                    "{label}: path {path} over {nic} has failed; others take over ({cause})"
-                );
+                let rest = match serving {
+                    0 => "no path is left",
+                    _ => "others take over",
+                };
+                let cause = self.causes.text(id);
+                tracing::warn!("{label}: path {path} over {nic} has failed; {rest} ({cause})");
             }
         }
         self.shared.paths.set(serving, self.failed);
