@@ -1,28 +1,31 @@
 //! The plugin's stream against a bare loop of RDMA writes of the same size and depth, in turn, in
 //! the kernel lab; `scripts/lab/raw-writes.sh` builds and runs this there. Prints JSON.
 //!
-//! One process sends and one receives in both, started anew for each run, and nothing but the
-//! stream is timed: processes and queue pairs that are used for the first time are slower for some
-//! time.
+//! One process sends and one receives, and both have a bare queue pair and a connection of the
+//! plugin's: blocks of messages go over either in turn, close together in time, so that neither a
+//! machine that grows slow nor the first use of memory and caches is taken for a difference.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use r2ccl_fabric::QueuePairAddress;
 use r2ccl_fabric::verbs::raw::{RawEnd, Stream, Target};
 use r2ccl_fabric::verbs::{VerbsConfig, VerbsDevice, open_all};
-use r2ccl_plugin_tests::{command, plugin};
+use r2ccl_plugin_tests::net::{Buffer, Id, Net};
+use r2ccl_plugin_tests::peer;
 use serde_json::{Value, json};
 
 /// NCCL's size of a step and number of steps.
 const BYTES: u32 = 512 << 10;
 const DEPTH: u32 = 8;
-/// Writes before what is measured, as many as the driver's.
-const WARM_UP: u64 = 16;
+/// Soft-RoCE with seven retries would go on without end.
+const TIMEOUT: u8 = 14;
+const RETRY_COUNT: u8 = 6;
 /// NICs of both hosts, on one wire of the lab.
 const NICS: [&str; 2] = ["rxe_a0", "rxe_b0"];
-/// Of each triple of runs, who is first: the bare loop, the stream, the stream again as a control.
+/// Of each triple of blocks, who is first: the bare loop, the stream, the stream again as a control.
 const ORDERS: [[usize; 3]; 6] = [
     [0, 1, 2],
     [2, 1, 0],
@@ -39,9 +42,9 @@ fn main() -> ExitCode {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["end", nic, role] => end(nic, role == "send"),
-        [pairs, count] => compare(pairs, count, NICS),
-        [pairs, count, one, other] => compare(pairs, count, [one, other]),
-        _ => Err("usage: raw-writes PAIRS MESSAGES [NIC NIC]".into()),
+        [triples, count] => compare(triples, count, NICS),
+        [triples, count, one, other] => compare(triples, count, [one, other]),
+        _ => Err("usage: raw-writes TRIPLES MESSAGES [NIC NIC]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,10 +56,9 @@ fn main() -> ExitCode {
 }
 
 fn open(nic: &str) -> Result<Arc<VerbsDevice>, Failure> {
-    // With seven retries Soft-RoCE would go on without end.
     let config = VerbsConfig {
-        timeout: 14,
-        retry_count: 6,
+        timeout: TIMEOUT,
+        retry_count: RETRY_COUNT,
         ..VerbsConfig::default()
     };
     let found = open_all(&config, &|device, _| device == nic)?;
@@ -64,54 +66,139 @@ fn open(nic: &str) -> Result<Arc<VerbsDevice>, Failure> {
     Ok(device.ok_or_else(|| format!("no {nic}: {:?}", found.notes))?)
 }
 
-/// One end of a bare pair, a process of its own. Each line that comes in but the first is a
-/// number of writes, each that goes out the nanoseconds that they took.
+/// One end, a process of its own: tells how it is reached, learns the same of its peer, and then
+/// moves as many messages over what each line names, and answers with the nanoseconds they took.
 fn end(nic: &str, is_sender: bool) -> Result<(), Failure> {
     let stream = |count| Stream {
         count,
         bytes: BYTES,
         depth: DEPTH,
     };
-    let mut end = RawEnd::new(open(nic)?, stream(0))?;
-    let Target { address, rkey } = end.target();
-    println!("{address} {rkey} {}", join(&end.address().0));
+    let mut bare = RawEnd::new(open(nic)?, stream(0))?;
+    let net = Net::load();
+    let (listener, handle) = net.listen().map_err(|refusal| refusal.line)?;
+    let Target { address, rkey } = bare.target();
+    let hello = json!({
+        "address": address, "rkey": rkey, "queue_pair": bare.address().0.to_vec(), "handle": handle.to_vec(),
+    });
+    println!("{hello}");
     let mut lines = std::io::stdin().lines();
-    let line = lines.next().ok_or("no peer")??;
-    let numbers = line.split(' ').map(str::parse);
-    let numbers = numbers.collect::<Result<Vec<u64>, _>>()?;
-    let (&[address, rkey], peer) = numbers.split_first_chunk().ok_or("no peer")?;
-    let rkey = u32::try_from(rkey)?;
-    let peer: Vec<_> = peer.iter().map(|byte| *byte as u8).collect();
-    let peer = peer.try_into().map_err(|_| "no address")?;
-    end.connect(&QueuePairAddress(peer))?;
+    let peer: Value = serde_json::from_str(&lines.next().ok_or("no peer")??)?;
+    let number = |name: &str| peer[name].as_u64().ok_or("no number");
+    let target = Target {
+        address: number("address")?,
+        rkey: u32::try_from(number("rkey")?)?,
+    };
+    bare.connect(&QueuePairAddress(bytes(&peer["queue_pair"])?))?;
+    let connection = match is_sender {
+        true => peer::connect(net, bytes(&peer["handle"])?).map_err(|refusal| refusal.line)?,
+        false => peer::accept(net, listener).map_err(|refusal| refusal.line)?,
+    };
+    let mut plugin = PluginEnd::new(net, connection, is_sender);
     println!("ready");
     for line in lines {
-        let count = line?.parse()?;
-        let taken = match is_sender {
-            true => end.send(stream(count), Target { address, rkey })?,
-            false => end.receive(count)?,
+        let line = line?;
+        let (what, count) = line.split_once(' ').ok_or("not a command")?;
+        let count = count.parse()?;
+        let taken = match (what, is_sender) {
+            ("bare", true) => bare.send(stream(count), target)?,
+            ("bare", false) => bare.receive(count)?,
+            _ => plugin.run(count)?,
         };
         println!("{}", taken.as_nanos());
     }
     Ok(())
 }
 
-fn join(bytes: &[u8]) -> String {
-    let words: Vec<_> = bytes.iter().map(u8::to_string).collect();
-    words.join(" ")
+fn bytes<const N: usize>(value: &Value) -> Result<[u8; N], Failure> {
+    let bytes: Vec<u8> = serde_json::from_value(value.clone())?;
+    bytes.try_into().map_err(|_| "not as many bytes".into())
 }
 
-/// A process that is one end of the bare pair.
-struct Bare {
+/// One end of a connection of the plugin's, driven as NCCL does: slots in turn, the oldest request
+/// tested. Like the bare loop it yields when there is nothing to do.
+struct PluginEnd {
+    net: Net,
+    connection: Id,
+    is_sender: bool,
+    slots: Vec<u8>,
+    mr: Id,
+    requests: [Id; DEPTH as usize],
+}
+
+impl PluginEnd {
+    fn new(net: Net, connection: Id, is_sender: bool) -> Self {
+        let slots = vec![0xa5; (BYTES * DEPTH) as usize];
+        let address = slots.as_ptr().expose_provenance();
+        let mr = net.register(connection, address, slots.len());
+        Self {
+            net,
+            connection,
+            is_sender,
+            slots,
+            mr: mr.expect("memory that can be registered"),
+            requests: [0; DEPTH as usize],
+        }
+    }
+
+    fn run(&mut self, count: u64) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        let (mut posted, mut done) = (0, 0);
+        while done < count {
+            let before = posted + done;
+            while posted < count && posted - done < u64::from(DEPTH) {
+                match self.post(posted)? {
+                    Some(request) => self.requests[(posted % u64::from(DEPTH)) as usize] = request,
+                    None => break,
+                }
+                posted += 1;
+            }
+            while done < posted {
+                let oldest = self.requests[(done % u64::from(DEPTH)) as usize];
+                match self.net.test(oldest).map_err(|refusal| refusal.line)? {
+                    Some(_) => done += 1,
+                    None => break,
+                }
+            }
+            if posted + done == before {
+                std::thread::yield_now();
+            }
+        }
+        Ok(start.elapsed())
+    }
+
+    fn post(&self, message: u64) -> Result<Option<Id>, Failure> {
+        let offset = (message % u64::from(DEPTH)) as usize * BYTES as usize;
+        let buffer = Buffer {
+            address: self.slots[offset..].as_ptr().expose_provenance(),
+            bytes: BYTES as usize,
+            tag: 0,
+            mr: self.mr,
+        };
+        let request = match self.is_sender {
+            true => self.net.isend(self.connection, buffer),
+            false => self.net.irecv(self.connection, &[buffer]),
+        };
+        request.map_err(|refusal| refusal.line.into())
+    }
+}
+
+/// A process that is one end.
+struct End {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Bare {
+impl End {
     fn start(nic: &str, role: &str) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["end", nic, role])
+            .env("R2CCL_FABRIC", "verbs")
+            .env("NCCL_SOCKET_IFNAME", "lo")
+            .env("NCCL_IB_HCA", format!("={nic}"))
+            .env("NCCL_IB_TIMEOUT", TIMEOUT.to_string())
+            .env("NCCL_IB_RETRY_CNT", RETRY_COUNT.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -135,21 +222,21 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for End {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Both ends of the bare loop.
-struct Pair([Bare; 2]);
+/// Both ends.
+struct Ends([End; 2]);
 
-impl Pair {
+impl Ends {
     fn start(nics: [&str; 2]) -> Result<Self, Failure> {
         let mut ends = [
-            Bare::start(nics[0], "send")?,
-            Bare::start(nics[1], "receive")?,
+            End::start(nics[0], "send")?,
+            End::start(nics[1], "receive")?,
         ];
         let lines = [ends[0].hear()?, ends[1].hear()?];
         ends[0].say(&lines[1])?;
@@ -163,57 +250,35 @@ impl Pair {
         Ok(Self(ends))
     }
 
-    /// Writes a second.
-    fn run(&mut self, count: u64) -> Result<f64, Failure> {
-        let mut longest = 0.0;
-        for count in [WARM_UP, count] {
-            self.0
-                .iter_mut()
-                .try_for_each(|end| end.say(&count.to_string()))?;
-            longest = 0.0;
-            for end in &mut self.0 {
-                longest = end.hear()?.parse::<f64>()?.max(longest);
-            }
+    /// Messages a second of one block.
+    fn run(&mut self, what: usize, count: u64) -> Result<f64, Failure> {
+        let line = format!("{} {count}", if what == 0 { "bare" } else { "plugin" });
+        self.0.iter_mut().try_for_each(|end| end.say(&line))?;
+        let mut longest: f64 = 0.0;
+        for end in &mut self.0 {
+            longest = end.hear()?.parse::<f64>()?.max(longest);
         }
         Ok(count as f64 * 1e9 / longest)
     }
 }
 
-/// Messages a second of the plugin's stream.
-fn stream(count: u64, [one, other]: [&str; 2]) -> Result<f64, Failure> {
-    let arguments = format!(
-        "--env 0:NCCL_IB_HCA=={one} --env 1:NCCL_IB_HCA=={other} --pattern stream --sizes {BYTES} \
-         --iterations {count}"
-    );
-    let output = command::bench(&plugin::path(), &arguments)
-        .env("R2CCL_FABRIC", "verbs")
-        .env("NCCL_SOCKET_IFNAME", "lo")
-        .env("NCCL_IB_TIMEOUT", "14")
-        .env("NCCL_IB_RETRY_CNT", "6")
-        .output()?;
-    let result = command::result(&output, &arguments);
-    if !output.status.success() {
-        return Err(format!("{result:#}").into());
-    }
-    let nanoseconds = result["rows"][0]["nanoseconds"].as_f64();
-    Ok(count as f64 * 1e9 / nanoseconds.ok_or("no time")?)
-}
-
-fn compare(pairs: &str, count: &str, nics: [&str; 2]) -> Result<(), Failure> {
-    let (pairs, count) = (pairs.parse::<usize>()?, count.parse::<u64>()?);
+fn compare(triples: &str, count: &str, nics: [&str; 2]) -> Result<(), Failure> {
+    let (triples, count) = (triples.parse::<usize>()?, count.parse::<u64>()?);
+    let mut ends = Ends::start(nics)?;
     let mut rates: [Vec<f64>; 3] = Default::default();
-    for pair in 0..pairs {
-        for which in ORDERS[pair % ORDERS.len()] {
-            rates[which].push(match which {
-                0 => Pair::start(nics)?.run(count)?,
-                _ => stream(count, nics)?,
-            });
+    // The first triple, which touches everything for the first time, does not count.
+    for triple in 0..=triples {
+        for which in ORDERS[triple % ORDERS.len()] {
+            let rate = ends.run(which, count)?;
+            if triple > 0 {
+                rates[which].push(rate);
+            }
         }
     }
     let [bare, one, other] = &rates;
     let ratios = ratios(one, bare);
     let result = json!({
-        "bytes": BYTES, "depth": DEPTH, "messages": count, "pairs": pairs,
+        "bytes": BYTES, "depth": DEPTH, "messages": count, "triples": triples,
         "bare_gb_per_s": gigabytes(bare), "stream_gb_per_s": gigabytes(one),
         "ratio": median(&ratios), "control": median(&self::ratios(other, one)), "ratios": ratios,
     });

@@ -189,13 +189,14 @@ impl Net {
         .map(|comm| (comm, handle))
     }
 
-    /// One call of connect, from the other device than [`Net::listen`] uses.
+    /// One call of connect, from another device than [`Net::listen`] uses if there is one.
     pub fn connect(self, handle: &mut Handle) -> Outcome<Option<Id>> {
+        let device = c_int::from(self.devices().0 > 1);
         let mut comm = null_mut();
         let place: Opaque = std::ptr::from_mut(handle).cast();
         self.call(|| {
             // SAFETY: as NCCL calls it.
-            let code = unsafe { self.table().connect(1, place, &raw mut comm, null_mut()) };
+            let code = unsafe { self.table().connect(device, place, &raw mut comm, null_mut()) };
             (code, some(comm))
         })
     }

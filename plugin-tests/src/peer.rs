@@ -104,7 +104,7 @@ impl Peer {
     pub fn connect_from(&mut self, net: Net) -> Id {
         let (listener, handle) = net.listen().expect("a listener");
         self.tell(&format!("connect {}", hex(&handle)));
-        let made = until("accept", || net.accept(listener).transpose()).expect("a connection");
+        let made = accept(net, listener).expect("a connection");
         self.answer().expect("the peer connects");
         net.close_listen(listener);
         made
@@ -133,6 +133,11 @@ impl Drop for Peer {
 /// Connects to a handle.
 pub fn connect(net: Net, mut handle: Handle) -> Outcome<Id> {
     until("connect", || net.connect(&mut handle).transpose())
+}
+
+/// Accepts a connection.
+pub fn accept(net: Net, listener: Id) -> Outcome<Id> {
+    until("accept", || net.accept(listener).transpose())
 }
 
 /// Serves commands if this process was started for that, and ends it.
@@ -198,7 +203,7 @@ impl Served {
             }
             ["accept"] => {
                 for listener in std::mem::take(&mut self.listeners) {
-                    let made = until("accept", || net.accept(listener).transpose());
+                    let made = accept(net, listener);
                     net.close_listen(listener);
                     waiting.receive.push(made?);
                 }
