@@ -196,7 +196,10 @@ impl Net {
         let place: Opaque = std::ptr::from_mut(handle).cast();
         self.call(|| {
             // SAFETY: as NCCL calls it.
-            let code = unsafe { self.table().connect(device, place, &raw mut comm, null_mut()) };
+            let code = unsafe {
+                self.table()
+                    .connect(device, place, &raw mut comm, null_mut())
+            };
             (code, some(comm))
         })
     }
@@ -288,15 +291,16 @@ impl Net {
         })
     }
 
-    /// One attempt to post a receive.
+    /// One attempt to post a receive; up to eight buffers.
     pub fn irecv(self, comm: Id, buffers: &[Buffer]) -> Outcome<Option<Id>> {
-        let mut data: Vec<Opaque> = buffers.iter().map(|b| with_exposed(b.address)).collect();
-        let sizes: Vec<i64> = buffers.iter().map(|b| b.bytes as i64).collect();
-        let mut tags: Vec<c_int> = buffers.iter().map(|b| b.tag).collect();
-        let mut mrs: Vec<Opaque> = buffers
-            .iter()
-            .map(|b| without_provenance_mut(b.mr))
-            .collect();
+        let (mut data, mut mrs) = ([null_mut(); 8], [null_mut(); 8]);
+        let (mut sizes, mut tags) = ([0; 8], [0; 8]);
+        for (index, buffer) in buffers.iter().enumerate() {
+            data[index] = with_exposed(buffer.address);
+            sizes[index] = buffer.bytes as i64;
+            tags[index] = buffer.tag;
+            mrs[index] = without_provenance_mut(buffer.mr);
+        }
         let mut request = null_mut();
         self.call(|| {
             let (comm, count) = (without_provenance_mut(comm), buffers.len() as c_int);

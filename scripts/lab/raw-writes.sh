@@ -7,12 +7,12 @@ cd "$here/../.."
 
 usage() {
     cat <<'TEXT'
-usage: scripts/lab/raw-writes.sh [PAIRS [MESSAGES]]
+usage: scripts/lab/raw-writes.sh [TRIPLES [MESSAGES]]
 
-Runs a stream of 512 KiB messages, 8 in flight, over one path in the kernel lab, and a bare loop of RDMA
-writes of the same size and depth, PAIRS times in turn (default 30) with MESSAGES each (default 400).
-Prints JSON: rates, and the median of the ratios with its 95 % interval. Nothing else should run; as root,
-`nice -n -20` before it makes it so.
+Runs blocks of MESSAGES (default 200) of 512 KiB, 8 in flight, over one path in the kernel lab: as a bare loop
+of RDMA writes, as a stream of the plugin's, and as that again for control, in turn in the same processes,
+TRIPLES times (default 120). Prints JSON: rates, and the median of the ratios with its 95 % interval. Nothing
+else should run; as root, `nice -n -20` before it makes it so.
 TEXT
 }
 
@@ -24,4 +24,4 @@ cargo build --locked --release -p r2ccl-plugin-tests --example raw-writes >&2
 products=$(target_folder)/release
 export R2CCL_PLUGIN=$products/libr2ccl.so R2CCL_COMMAND=$products/r2ccl
 # The lab has one CPU: a host that moves it around makes its system calls slow, at times.
-exec taskset -c "$(($(nproc) - 1))" scripts/lab.sh --limit 1800 --read "$products" "$products/examples/raw-writes" "${1:-30}" "${2:-400}"
+exec taskset -c "$(($(nproc) - 1))" scripts/lab.sh --limit 1800 --read "$products" "$products/examples/raw-writes" "${1:-120}" "${2:-200}"

@@ -1,19 +1,21 @@
 //! When credits and counters that have been collected go out.
 
-use r2ccl_core::limits::{CREDIT_LINES_MAX, EAGER_BYTES_MAX, EAGER_SLOTS};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS};
 
 /// Up to this size a message costs about as much as a doorbell.
 const SMALL_BYTES: u32 = 8 << 10;
-/// Polls that it waits for behind a larger one while the sender has credits enough: so two messages
-/// share a doorbell.
-const SHORT_PATIENCE: u32 = 2;
-/// Credits that are enough: half of what NCCL gives for a connection (`NCCL_STEPS`).
+/// From this size on a few credits keep a sender busy while others wait: four messages take a NIC
+/// of 400 Gb/s 20 µs.
+const LARGE_BYTES: u32 = 256 << 10;
+/// Credits that are enough for a sender of those, so that several messages share a doorbell back:
+/// half of what NCCL gives for a connection (`NCCL_STEPS`).
 const SPARE_CREDITS: u64 = EAGER_SLOTS as u64 / 2;
 /// Polls that what has been collected waits for between small messages. On two H200s one poll of
 /// NCCL takes about a microsecond.
 const PATIENCE: u32 = 8;
-/// The same between messages that need no credit: about as long as a whole all-reduce of a few
-/// bytes, so that its control writes go out together behind it.
+/// The same between messages whose sender lacks nothing: about as long as a whole all-reduce of a
+/// few bytes, so that its control writes go out together behind it. With the last open receive
+/// everything goes out.
 const LONG_PATIENCE: u32 = 48;
 /// Receives up to this size may be for such messages: NCCL offers 64 KiB for each step of its LL
 /// protocol (`NCCL_LL_LINES_PER_THREAD` × 512 threads × 16 bytes) and much more for all others.
@@ -40,7 +42,7 @@ impl Default for Batch {
     fn default() -> Self {
         Self {
             waited: 0,
-            last_bytes: u32::MAX,
+            last_bytes: SMALL_BYTES + 1,
             unconfirmed: 0,
             has_large: false,
         }
@@ -65,11 +67,13 @@ impl Batch {
         self.waited += 1;
         let needs_credit = self.last_bytes > EAGER_BYTES_MAX as u32 || self.has_large;
         let is_large = self.last_bytes > SMALL_BYTES || self.has_large;
-        let (patience, unconfirmed_max) = match (is_large, needs_credit) {
-            (true, _) if spare < SPARE_CREDITS => (0, 1),
-            (true, _) => (SHORT_PATIENCE, CREDIT_LINES_MAX as u32),
-            (_, true) => (PATIENCE, UNCONFIRMED_MAX),
-            _ => (LONG_PATIENCE, UNCONFIRMED_MAX),
+        let is_ahead = self.last_bytes >= LARGE_BYTES && spare >= SPARE_CREDITS;
+        let (patience, unconfirmed_max) = if is_ahead || !needs_credit {
+            (LONG_PATIENCE, UNCONFIRMED_MAX)
+        } else if is_large {
+            (0, 1)
+        } else {
+            (PATIENCE, UNCONFIRMED_MAX)
         };
         spare == 0 && needs_credit || self.waited > patience || self.unconfirmed >= unconfirmed_max
     }
@@ -123,14 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_large_message_two_share_a_doorbell() {
-        let large = || after(SMALL_BYTES + 1);
+    fn behind_large_messages_several_share_a_doorbell() {
+        assert_eq!(polls(&mut after(LARGE_BYTES - 1), SPARE_CREDITS), 1);
+        let large = || after(LARGE_BYTES);
         assert_eq!(polls(&mut large(), SPARE_CREDITS - 1), 1);
-        assert_eq!(polls(&mut large(), SPARE_CREDITS), SHORT_PATIENCE + 1);
+        assert_eq!(polls(&mut large(), SPARE_CREDITS), LONG_PATIENCE + 1);
         let mut batch = large();
-        batch.note_arrival(SMALL_BYTES + 1);
-        assert!(!batch.is_due(SPARE_CREDITS));
-        batch.note_arrival(SMALL_BYTES + 1);
+        for _ in 1..UNCONFIRMED_MAX {
+            batch.note_arrival(LARGE_BYTES);
+            assert!(!batch.is_due(SPARE_CREDITS));
+        }
+        batch.note_arrival(LARGE_BYTES);
         assert!(batch.is_due(SPARE_CREDITS));
     }
 
