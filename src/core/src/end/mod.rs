@@ -59,6 +59,8 @@ pub struct End<H> {
     clock: Clock,
     random: u64,
     paths: [Option<PathState>; PATHS_MAX],
+    /// Paths that may be there: the others are not looked at, which is much memory to touch.
+    paths_len: usize,
     route: Option<Route>,
     lost_since: Option<Time>,
     /// When the watchdog looks next.
@@ -81,6 +83,7 @@ impl<H: Half> End<H> {
             clock: Clock::default(),
             random: config.seed | 1,
             paths: [None; PATHS_MAX],
+            paths_len: 0,
             route: None,
             lost_since: None,
             watch: Time::ZERO,
@@ -117,7 +120,7 @@ impl<H: Half> End<H> {
         let now = self.clock.advance(now);
         self.half.add(path, generation)?;
         let state = PathState::new(now, generation, (share, capacity), &self.config);
-        self.paths[path.index()] = Some(state);
+        self.insert(path, state);
         self.reroute(now);
         Ok(())
     }
@@ -231,7 +234,7 @@ impl<H: Half> End<H> {
         };
         let is_over = |since| now.since(since) >= give_up;
         // It would have been left if there were anywhere better.
-        let is_silent = self.paths.iter().flatten().any(|state| {
+        let is_silent = self.states().any(|state| {
             let is_suspect = state.health == Health::Suspect && !planted(Bug::SilenceHasNoEnd);
             is_suspect && is_over(state.doubted)
         });
@@ -240,7 +243,7 @@ impl<H: Half> End<H> {
             return Some(Failure::NoPath);
         }
         self.ids().find_map(|id| {
-            let state = self.paths[id.index()].as_ref()?;
+            let state = self.known(id)?;
             let is_due = now.since(state.closed) >= give_up;
             let is_failure = is_due && !planted(Bug::FencesAreAwaited);
             (is_failure && self.half.is_waiting_for_fence(id)).then_some(Failure::NoFence(id))
@@ -249,19 +252,19 @@ impl<H: Half> End<H> {
 
     /// Health of a path; `None` when it was never added.
     pub fn health(&self, path: PathId) -> Option<Health> {
-        self.paths[path.index()].map(|state| state.health)
+        self.known(path).map(|state| state.health)
     }
 
     /// Whether a path is out of service and could not be made when that was last tried.
     pub fn is_unattainable(&self, path: PathId) -> bool {
-        let state = self.paths[path.index()];
+        let state = self.known(path);
         state.is_some_and(|state| !state.health.is_in_service() && state.attempts > 0)
     }
 
     /// Whether nothing is wrong and nothing under way: then only an input or a stall of work
     /// changes anything, and whoever waits for work looks often enough.
     pub fn is_calm(&self) -> bool {
-        self.paths.iter().flatten().all(|state| {
+        self.states().all(|state| {
             state.health == Health::Active
                 && state.fence == path::Fence::None
                 && state.pair_probe.is_none()
@@ -273,7 +276,7 @@ impl<H: Half> End<H> {
         EndSnapshot {
             paths: core::array::from_fn(|index| {
                 let id = PathId::new(index as u8)?;
-                let state = self.paths[index]?;
+                let state = self.known(id)?;
                 Some(HealthSnapshot {
                     health: state.health,
                     generation: state.generation,
@@ -327,17 +330,31 @@ impl<H: Half> End<H> {
         }
     }
 
+    fn insert(&mut self, id: PathId, state: PathState) {
+        self.paths[id.index()] = Some(state);
+        self.paths_len = self.paths_len.max(id.index() + 1);
+    }
+
     fn state(&mut self, id: PathId) -> Option<&mut PathState> {
         self.paths[id.index()].as_mut()
     }
 
+    fn known(&self, id: PathId) -> Option<&PathState> {
+        self.paths[id.index()].as_ref()
+    }
+
+    fn states(&self) -> impl Iterator<Item = &PathState> {
+        self.paths[..self.paths_len].iter().flatten()
+    }
+
     fn ids(&self) -> impl Iterator<Item = PathId> + use<H> {
-        (0..PATHS_MAX as u8).filter_map(PathId::new)
+        (0..self.paths_len as u8).filter_map(PathId::new)
     }
 
     /// Whether `generation` is the newest of the path, attempts included.
     fn is_current(&self, path: PathId, generation: Generation) -> bool {
-        self.paths[path.index()].is_some_and(|state| state.generation == generation)
+        self.known(path)
+            .is_some_and(|state| state.generation == generation)
     }
 
     /// Whether no more work fits on the send queue of a path.
@@ -347,10 +364,7 @@ impl<H: Half> End<H> {
 
     /// Whether some path of this end is in service.
     fn has_service(&self) -> bool {
-        self.paths
-            .iter()
-            .flatten()
-            .any(|state| state.health.is_in_service())
+        self.states().any(|state| state.health.is_in_service())
     }
 
     /// A condition that the half reached on its own: an error completion that did not come through

@@ -74,7 +74,7 @@ impl<H: Half> End<H> {
     /// The next frame about a path.
     fn poll_frame(&mut self, now: Time, path: PathId) -> Option<PathFrame> {
         let repeat_ns = self.config.repeat_ns;
-        if let Some(wanted) = self.paths[path.index()].and_then(|state| state.answer_for) {
+        if let Some(wanted) = self.known(path).and_then(|state| state.answer_for) {
             if let Some(answer) = self.half.answer(path, wanted) {
                 self.state(path)?.answer_for = None;
                 return Some(PathFrame::Answer(answer));
@@ -115,7 +115,8 @@ impl<H: Half> End<H> {
             self.check_quarantine(now, id);
             self.check_due(now, id);
             self.check_probes(now, id);
-            let is_overdue = self.paths[id.index()]
+            let is_overdue = self
+                .known(id)
                 .is_some_and(|state| state.health.is_attempt() && state.attempt_end <= now);
             if is_overdue {
                 self.step(now, id, Event::Failed);
@@ -136,7 +137,7 @@ impl<H: Half> End<H> {
     pub fn next_timeout(&self) -> Option<Time> {
         let is_busy = self.half.is_busy();
         let own = self.ids().filter_map(|id| {
-            let state = self.paths[id.index()].as_ref()?;
+            let state = self.known(id)?;
             self.timeout_of(id, state, is_busy)
         });
         own.chain(self.ramp_end(self.clock.latest())).min()

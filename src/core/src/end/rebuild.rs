@@ -39,7 +39,7 @@ impl<H: Half> End<H> {
         if planted(Bug::SetUpIsOnce) {
             state.due = Time::from_nanoseconds(u64::MAX);
         }
-        self.paths[path.index()] = Some(state);
+        self.insert(path, state);
         self.reroute(now);
     }
 
@@ -114,7 +114,8 @@ impl<H: Half> End<H> {
     }
 
     pub(super) fn check_due(&mut self, now: Time, id: PathId) {
-        let is_due = self.paths[id.index()]
+        let is_due = self
+            .known(id)
             .is_some_and(|state| state.health == Health::Down && state.due <= now);
         if is_due && self.is_free(id) {
             self.step(now, id, Event::Due);
@@ -200,7 +201,7 @@ impl<H: Half> End<H> {
         let expects = |state: &PathState| {
             state.generation == generation && state.health == Health::Rebuild && !state.is_connected
         };
-        if !self.paths[path.index()].as_ref().is_some_and(expects) {
+        if !self.known(path).is_some_and(expects) {
             return;
         }
         // Arrivals count before the peer hears that it may probe; the sender reads its ring.

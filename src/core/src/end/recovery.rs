@@ -124,7 +124,7 @@ impl<H: Half> End<H> {
 
     /// When the quarantine of a closed generation ends; `None` when it does not count or matter.
     pub(super) fn quarantine_end(&self, id: PathId) -> Option<Time> {
-        let state = self.paths[id.index()].as_ref()?;
+        let state = self.known(id)?;
         let Fence::Silent(since) = state.fence else {
             return None;
         };

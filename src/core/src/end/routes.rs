@@ -28,11 +28,7 @@ fn step(state: &PathState, now: Time, config: &EndConfig) -> u64 {
 
 /// Weights of all paths. Each keeps its share as far as it is up; what is lost of the shares goes
 /// to paths in service by their capacity.
-fn weights(
-    paths: &[Option<PathState>; PATHS_MAX],
-    now: Time,
-    config: &EndConfig,
-) -> [u64; PATHS_MAX] {
+fn weights(paths: &[Option<PathState>], now: Time, config: &EndConfig) -> [u64; PATHS_MAX] {
     let serving = || {
         paths
             .iter()
@@ -44,16 +40,17 @@ fn weights(
     let is_last = |state: &PathState| {
         !has_undrained && Some(state.drained) == last_drained && !planted(Bug::LastDrainedStops)
     };
-    let steps = paths.map(|entry| {
-        let is_usable = |state: &PathState| {
+    let known = |index: usize| paths.get(index)?.as_ref();
+    let steps: [u64; PATHS_MAX] = core::array::from_fn(|index| {
+        let is_usable = |state: &&PathState| {
             !state.is_drained() || is_last(state) || planted(Bug::DrainedCarries)
         };
-        let usable = entry.filter(is_usable);
-        usable.map_or(0, |state| step(&state, now, config))
+        let usable = known(index).filter(is_usable);
+        usable.map_or(0, |state| step(state, now, config))
     });
     let part = |part: u32| u64::from(part).min(PART_MAX);
-    let share = |index: usize| paths[index].map_or(0, |state| part(state.share));
-    let capacity = |index: usize| paths[index].map_or(0, |state| part(state.capacity));
+    let share = |index: usize| known(index).map_or(0, |state| part(state.share));
+    let capacity = |index: usize| known(index).map_or(0, |state| part(state.capacity));
     if config.routing == Routing::Static {
         return core::array::from_fn(share);
     }
@@ -90,7 +87,7 @@ impl<H: Half> End<H> {
 
     /// The heaviest paths; `None` while there are none, and then the old route stays.
     fn route(&self, now: Time) -> Option<Route> {
-        let mut weights = weights(&self.paths, now, &self.config);
+        let mut weights = weights(&self.paths[..self.paths_len], now, &self.config);
         let is_known = |index: usize| {
             PathId::new(index as u8).is_some_and(|id| self.half.generation(id).is_some())
         };
@@ -134,7 +131,7 @@ impl<H: Half> End<H> {
     /// Whether a path is on its way to its full weight, so that the route changes with time.
     pub(super) fn ramp_end(&self, now: Time) -> Option<Time> {
         let config = &self.config;
-        let ramps = self.paths.iter().flatten().filter_map(|state| {
+        let ramps = self.states().filter_map(|state| {
             let step = step(state, now, config);
             let served = state.served.filter(|_| step > 0 && step < RAMP_STEPS)?;
             Some(served.plus((config.ramp_ns * step).div_ceil(RAMP_STEPS)))
@@ -160,7 +157,7 @@ impl<H: Half> End<H> {
 
     /// Whether either end was told to keep off a path.
     pub fn is_drained(&self, path: PathId) -> bool {
-        self.paths[path.index()].is_some_and(|state| state.is_drained())
+        self.known(path).is_some_and(|state| state.is_drained())
     }
 
     /// The other end has been told to, or not to any more; false when that is no news. It says so
@@ -199,7 +196,7 @@ impl<H: Half> End<H> {
 
     /// Whether this end was told to keep off the path and neither end uses it any more.
     pub fn is_out(&self, path: PathId) -> bool {
-        self.paths[path.index()]
+        self.known(path)
             .is_some_and(|state| state.drains & 1 == 1 && state.drain_answered == state.drains)
             && self.is_quiet(path)
     }
@@ -207,7 +204,7 @@ impl<H: Half> End<H> {
     /// Whether an end waits for a path to be out of use, which shows only when somebody looks.
     pub fn is_leaving(&self) -> bool {
         self.ids().any(|id| {
-            self.paths[id.index()].is_some_and(|state| {
+            self.known(id).is_some_and(|state| {
                 state.answer_drain.is_some() || (state.drains & 1 == 1 && !self.is_out(id))
             })
         })

@@ -37,7 +37,7 @@ const VAIN_MAX: u8 = 4;
 impl<H: Half> End<H> {
     /// Looks whether the work of a path that is in service gets on (PROTOCOL R60).
     pub(super) fn watch(&mut self, now: Time, id: PathId) {
-        if self.has_failed(id) && self.paths[id.index()].is_some_and(|s| s.health.is_in_service()) {
+        if self.has_failed(id) && self.known(id).is_some_and(|s| s.health.is_in_service()) {
             self.step(now, id, Event::Condemned);
             return;
         }
@@ -82,9 +82,7 @@ impl<H: Half> End<H> {
     /// becomes suspect.
     pub(super) fn next_watch(&self, now: Time) -> Time {
         let waiting = self
-            .paths
-            .iter()
-            .flatten()
+            .states()
             .filter(|state| state.health.is_in_service() && state.is_waiting);
         let looks = waiting.map(|state| {
             let look = now.plus(state.patience_ns / LOOKS);
@@ -98,7 +96,7 @@ impl<H: Half> End<H> {
     /// How long a probe may be late behind other work, where steps of progress take long: NICs are
     /// slow, or many share one. What is seen at every look or two is not slow.
     fn lateness(&self) -> u64 {
-        let paces = self.paths.iter().flatten().map(|state| state.pace_ns);
+        let paces = self.states().map(|state| state.pace_ns);
         let usual_ns = 2 * self.config.stall_ns / LOOKS;
         let slow_ns = paces.max().unwrap_or(0).saturating_sub(usual_ns);
         if planted(Bug::SlowIsStuck) {
@@ -137,7 +135,7 @@ impl<H: Half> End<H> {
             }
         }
         for other in self.ids() {
-            let is_asked = self.paths[other.index()].is_some_and(|state| {
+            let is_asked = self.known(other).is_some_and(|state| {
                 let is_over = |probe: Probe| probe.verdict(now).is_some();
                 state.health.is_in_service() && state.pair_probe.is_none_or(is_over)
             });
@@ -251,7 +249,9 @@ impl<H: Half> End<H> {
         let owing = self.half.owing();
         let is_vain = |other: PathId| {
             owing >> other.index() & 1 == 0
-                || self.paths[other.index()].is_some_and(|state| state.vain >= VAIN_MAX)
+                || self
+                    .known(other)
+                    .is_some_and(|state| state.vain >= VAIN_MAX)
         };
         let is_owing = owing >> id.index() & 1 == 1;
         let is_all_vain = is_owing && self.ids().all(is_vain) && !planted(Bug::VainProbesClear);
@@ -280,7 +280,7 @@ impl<H: Half> End<H> {
             state.health.is_in_service() && state.pair_passed.is_some_and(counts)
         };
         let others = self.ids().filter(|other| *other != id);
-        let mut others = others.filter_map(|other| self.paths[other.index()].as_ref());
+        let mut others = others.filter_map(|other| self.known(other));
         let is_any_better = others.any(|state| is_better(&state)) || planted(Bug::NowhereBetter);
         if !is_any_better && is_hinted && now.since(since) < HINT_TRIES * self.config.hint_probe_ns
         {
