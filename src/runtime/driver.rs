@@ -32,8 +32,9 @@ use super::shared::{DrainNews, Fate, Inbox, PortChange, Shared};
 const LOOK_NS: u64 = 5_000_000;
 /// How often it is looked at otherwise, as long as a drained path is not out of use.
 const LEAVING_NS: u64 = 50_000_000;
-/// One poll in so many takes the queue pairs that nothing is under way on.
-const IDLE_EVERY: u32 = 16;
+/// How often, in health, the paths are polled that nothing is under way on. A software NIC takes a
+/// system call for each.
+const IDLE_NS: u64 = 250_000;
 /// Longest wait for queue pairs that are being stopped when their connection ends.
 const FENCES_MAX: Duration = Duration::from_secs(1);
 /// One poll in so many looks at the clock even if it brings nothing. There are machines on which a
@@ -115,6 +116,10 @@ pub struct Driver<H: Role> {
     /// Something has happened that the core may want to act on.
     is_stirred: bool,
     is_calm: bool,
+    /// This poll takes all paths, and what else is rare.
+    is_all: bool,
+    /// When one does in health.
+    idle_look: Time,
     /// Paths in service when last looked, one bit each.
     serving: u16,
     /// Faults of single queue pairs that people have been told of.
@@ -156,6 +161,8 @@ impl<H: Role> Driver<H> {
             look: Time::ZERO,
             is_stirred: true,
             is_calm: false,
+            is_all: true,
+            idle_look: Time::ZERO,
             serving,
             queue_pair_faults: 0,
             failed,
@@ -174,15 +181,27 @@ impl<H: Role> Driver<H> {
         if self.polls % CLOCK_EVERY == 0 {
             self.clock.read();
         }
-        self.shared.note_news_taken();
-        let is_all = !self.is_calm || self.polls % IDLE_EVERY == 0;
+        let has_news = self.shared.note_news_taken();
+        self.is_all = has_news || !self.is_calm || self.clock.now >= self.idle_look;
+        self.poll_paths(&mut on_arrival);
+        if !self.is_all {
+            return;
+        }
+        self.idle_look = self.clock.now.plus(IDLE_NS);
+        for made in self.made.take() {
+            self.take_made(made);
+        }
+        for stopped in self.fences.take() {
+            self.take_stopped(stopped);
+        }
+    }
+
+    fn poll_paths(&mut self, on_arrival: &mut impl FnMut(&Completion)) {
         for path in self.paths.iter_mut() {
-            let is_posting = self.end.half().outstanding(path.id) > 0;
-            let is_used = path.id == PathId::PRIMARY || is_posting;
-            if !is_used && !is_all {
+            if !self.is_all && !is_used(&self.end, path.id) {
                 continue;
             }
-            let polled = poll(&mut self.end, path, &mut self.clock, &mut on_arrival);
+            let polled = poll(&mut self.end, path, &mut self.clock, on_arrival);
             self.is_stirred |= polled.is_news;
             if polled.is_good {
                 self.causes.note_work(path.id);
@@ -190,8 +209,10 @@ impl<H: Role> Driver<H> {
             if let Some(error) = polled.broken {
                 self.fate.on_protocol_error(&self.shared.label, error);
             }
-            if let Some(mail) = path.take_mail() {
-                self.shared.link.take_mail(mail);
+            if self.is_all {
+                if let Some(mail) = path.take_mail() {
+                    self.shared.link.take_mail(mail);
+                }
             }
             if let Some(status) = path.news_of_failure() {
                 self.is_stirred = true;
@@ -209,18 +230,15 @@ impl<H: Role> Driver<H> {
                     .handle_evidence(now, id, generation, Evidence::Error);
             }
         }
-        for made in self.made.take() {
-            self.take_made(made);
-        }
-        for stopped in self.fences.take() {
-            self.take_stopped(stopped);
-        }
     }
 
-    /// Lets the half look at what the peer has written into the memory of each path. What breaks
-    /// the protocol ends the connection.
+    /// Lets the half look at what the peer has written into the memory of the paths that were
+    /// polled. What breaks the protocol ends the connection.
     pub fn visit(&mut self) {
         for path in self.paths.iter_mut() {
+            if !self.is_all && !is_used(&self.end, path.id) {
+                continue;
+            }
             if let Err(error) = self.end.half_mut().take_written(path) {
                 self.fate.on_protocol_error(&self.shared.label, error);
                 path.fence();
@@ -474,6 +492,11 @@ impl<H: Role> Drop for Driver<H> {
         }
         self.paths.leak_lent();
     }
+}
+
+/// Whether every poll takes the path.
+fn is_used<H: Role>(end: &End<H>, path: PathId) -> bool {
+    path == PathId::PRIMARY || end.half().outstanding(path) > 0
 }
 
 /// What a poll has brought besides completions of data.

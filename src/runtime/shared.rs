@@ -392,11 +392,13 @@ impl Shared {
         }
     }
 
-    /// The owner is about to look into the inboxes.
-    pub fn note_news_taken(&self) {
-        if self.watch.has_news.load(Ordering::Relaxed) {
+    /// The owner is about to look into the inboxes. True: somebody has put something into one.
+    pub fn note_news_taken(&self) -> bool {
+        let has_news = self.watch.has_news.load(Ordering::Relaxed);
+        if has_news {
             self.watch.has_news.store(false, Ordering::SeqCst);
         }
+        has_news
     }
 
     /// Says at the end of a call when the connection wants to be looked at although nobody calls:

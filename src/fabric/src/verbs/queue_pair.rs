@@ -498,7 +498,9 @@ impl QueuePair for VerbsQueuePair {
         for (place, completion) in completions.iter_mut().zip(self.known.drain(..count)) {
             *place = completion;
         }
-        self.meter.show(self.moved);
+        if count > 0 {
+            self.meter.show(self.moved);
+        }
         count
     }
 
