@@ -34,7 +34,7 @@ const LOOK_NS: u64 = 5_000_000;
 const LEAVING_NS: u64 = 50_000_000;
 /// How often, in health, the paths are polled that nothing is under way on. A software NIC takes a
 /// system call for each.
-const IDLE_NS: u64 = 250_000;
+const IDLE_NS: u64 = 1_000_000;
 /// Longest wait for queue pairs that are being stopped when their connection ends.
 const FENCES_MAX: Duration = Duration::from_secs(1);
 /// One poll in so many looks at the clock even if it brings nothing. There are machines on which a
