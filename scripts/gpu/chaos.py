@@ -92,8 +92,9 @@ class Breaker:
             name, fault = draw.choice(names), draw.choice(list(FAULTS))
             done = self._run("chaos", f"{host}/{name}", *fault)
             if done.returncode != 0:
-                # The process may have ended in between.
-                if running():
+                # The process may have left the board in between, or ended.
+                if running() and any(shown["processes"] for shown in self.status()
+                                     if shown["host"] == host):
                     self.problems.append(f"chaos {host}/{name} {fault}: {done.stderr.strip()}")
                 return
             time.sleep(FAULTS[fault])

@@ -51,14 +51,22 @@ add_filter() {
 # Says nothing if there is none.
 delete_filter() { fabric_tc filter del dev "p$1" "$2" pref "$3" 2>/dev/null || true; }
 
+# newest_queue_pair NIC: its number; waits for one, since a broken one may just be made anew.
 newest_queue_pair() {
-    rdma resource show qp link "rxe_$1/1" | awk '/type RC/ && /state RTS/ {
-        for (word = 1; word < NF; word++) if ($word == "lqpn" && $(word + 1) > most) most = $(word + 1) }
-        END { print most }'
+    local number tries
+    for tries in {1..50}; do
+        number=$(rdma resource show qp link "rxe_$1/1" | awk '/type RC/ && /state RTS/ {
+            for (word = 1; word < NF; word++) if ($word == "lqpn" && $(word + 1) > most) most = $(word + 1) }
+            END { print most }')
+        [ -z "$number" ] || { echo "$number" && return; }
+        [ "$tries" = 50 ] || sleep 0.1
+    done
+    echo "${0##*/}: $1 has no connected queue pair" >&2
+    return 1
 }
 
 cut_nic() {
-    local nic=$1 how=$2
+    local nic=$1 how=$2 number
     case "$how" in
     admin) ip link set "$nic" down ;;
     carrier) ip -netns "$FABRIC" link set "p$nic" down ;;
@@ -80,8 +88,9 @@ cut_nic() {
         ;;
     # The number stands 32 bytes into the packet: behind IPv4, UDP and four bytes of the RDMA header.
     pair)
+        number=$(newest_queue_pair "$nic") || exit
         fabric_tc filter add dev "p$nic" egress pref 4 protocol ip u32 match ip protocol 17 0xff \
-            match u32 "$(newest_queue_pair "$nic")" 0x00ffffff at 32 action drop
+            match u32 "$number" 0x00ffffff at 32 action drop
         ;;
     esac
 }

@@ -127,6 +127,9 @@ pub fn chaos(args: &ChaosArgs) -> Result<ExitCode, String> {
     } else {
         answers.complain(LIMIT);
         println!("{name}: {order} in {}", processes(done));
+        if answers.answered.is_empty() && answers.silent.is_empty() {
+            eprintln!("r2ccl: the processes that used {name} have ended or left it");
+        }
         let refused = answers.count(Answer::NotAllowed);
         if refused > 0 {
             eprintln!(
