@@ -30,7 +30,7 @@ const RETRY_COUNT: u8 = 6;
 const TRIPLES_OF_A_PAIR: usize = 12;
 /// NICs of both hosts, on one wire of the lab.
 const NICS: [&str; 2] = ["rxe_a0", "rxe_b0"];
-/// Of each triple of blocks, who is first: the bare loop, the stream, the stream again as a control.
+/// Of each triple of blocks, who is first: the bare loop, the stream, that again as a control.
 const ORDERS: [[usize; 3]; 6] = [
     [0, 1, 2],
     [2, 1, 0],
@@ -84,7 +84,8 @@ fn end(nic: &str, is_sender: bool) -> Result<(), Failure> {
     let (listener, handle) = net.listen().map_err(|refusal| refusal.line)?;
     let Target { address, rkey } = bare.target();
     let hello = json!({
-        "address": address, "rkey": rkey, "queue_pair": bare.address().0.to_vec(), "handle": handle.to_vec(),
+        "address": address, "rkey": rkey,
+        "queue_pair": bare.address().0.to_vec(), "handle": handle.to_vec(),
     });
     println!("{hello}");
     let mut lines = std::io::stdin().lines();

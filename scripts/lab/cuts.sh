@@ -55,8 +55,9 @@ delete_filter() { fabric_tc filter del dev "p$1" "$2" pref "$3" 2>/dev/null || t
 newest_queue_pair() {
     local number tries
     for tries in {1..50}; do
-        number=$(rdma resource show qp link "rxe_$1/1" | awk '/type RC/ && /state RTS/ {
-            for (word = 1; word < NF; word++) if ($word == "lqpn" && $(word + 1) > most) most = $(word + 1) }
+        number=$(rdma resource show qp link "rxe_$1/1" | awk '
+            /type RC/ && /state RTS/ { for (word = 1; word < NF; word++)
+                if ($word == "lqpn" && $(word + 1) > most) most = $(word + 1) }
             END { print most }')
         [ -z "$number" ] || { echo "$number" && return; }
         [ "$tries" = 50 ] || sleep 0.1
