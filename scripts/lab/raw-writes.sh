@@ -19,9 +19,9 @@ TEXT
 case "${1:-}" in -h | --help) usage && exit 0 ;; esac
 scripts/lab.sh --check || exit 125
 use_toolchain
-cargo build --locked --release -p r2ccl -p r2ccl-cli >&2
+cargo build --locked --release -p r2ccl >&2
 cargo build --locked --release -p r2ccl-plugin-tests --example raw-writes >&2
 products=$(target_folder)/release
-export R2CCL_PLUGIN=$products/libr2ccl.so R2CCL_COMMAND=$products/r2ccl
+export R2CCL_PLUGIN=$products/libr2ccl.so
 # The lab has one CPU: a host that moves it around makes its system calls slow, at times.
 exec taskset -c "$(($(nproc) - 1))" scripts/lab.sh --limit 1800 --read "$products" "$products/examples/raw-writes" "${1:-120}" "${2:-200}"
