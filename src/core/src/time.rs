@@ -39,11 +39,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The latest time seen.
-    pub(crate) fn latest(self) -> Time {
-        self.latest
-    }
-
     /// Takes a reading and returns the time that counts: never earlier than any before.
     pub(crate) fn advance(&mut self, now: Time) -> Time {
         self.latest = if planted(Bug::TimeGoesBack) {

@@ -62,6 +62,8 @@ pub struct End<H> {
     /// Paths that may be there: the others are not looked at, which is much memory to touch.
     paths_len: usize,
     route: Option<Route>,
+    /// When the route may change, if nothing else happens.
+    reroute_at: Option<Time>,
     lost_since: Option<Time>,
     /// When the watchdog looks next.
     watch: Time,
@@ -85,6 +87,7 @@ impl<H: Half> End<H> {
             paths: [None; PATHS_MAX],
             paths_len: 0,
             route: None,
+            reroute_at: Some(Time::ZERO),
             lost_since: None,
             watch: Time::ZERO,
             probe_id: 0,
@@ -295,6 +298,7 @@ impl<H: Half> End<H> {
 
     /// One event for one path: the table says what follows.
     fn step(&mut self, now: Time, id: PathId, event: Event) {
+        self.reroute_at = Some(now);
         let Some(state) = self.state(id) else {
             return;
         };

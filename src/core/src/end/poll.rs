@@ -128,7 +128,9 @@ impl<H: Half> End<H> {
         if self.watch <= now {
             self.watch = self.next_watch(now);
         }
-        self.reroute(now);
+        if self.reroute_at.is_some_and(|at| at <= now) {
+            self.reroute(now);
+        }
     }
 
     /// When [`End::handle_timeout`] and [`End::poll_action`] should be called at the latest;
@@ -140,7 +142,7 @@ impl<H: Half> End<H> {
             let state = self.known(id)?;
             self.timeout_of(id, state, is_busy)
         });
-        own.chain(self.ramp_end(self.clock.latest())).min()
+        own.chain(self.reroute_at).min()
     }
 
     fn timeout_of(&self, id: PathId, state: &PathState, is_busy: bool) -> Option<Time> {

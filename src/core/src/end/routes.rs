@@ -73,6 +73,7 @@ fn weights(paths: &[Option<PathState>], now: Time, config: &EndConfig) -> [u64; 
 impl<H: Half> End<H> {
     /// Computes the route anew and notes whether any path is left.
     pub(super) fn reroute(&mut self, now: Time) {
+        self.reroute_at = self.ramp_end(now);
         if self.has_service() {
             self.lost_since = None;
         } else {
@@ -128,8 +129,14 @@ impl<H: Half> End<H> {
         (own.map_or(0, |entry| entry.weight), all)
     }
 
+    /// Whether all that this end sends goes over this path.
+    pub fn is_alone(&self, path: PathId) -> bool {
+        let entries = self.route.as_ref().map(Route::entries);
+        matches!(entries, Some([only]) if only.path == path)
+    }
+
     /// Whether a path is on its way to its full weight, so that the route changes with time.
-    pub(super) fn ramp_end(&self, now: Time) -> Option<Time> {
+    fn ramp_end(&self, now: Time) -> Option<Time> {
         let config = &self.config;
         let ramps = self.states().filter_map(|state| {
             let step = step(state, now, config);
