@@ -30,6 +30,8 @@ const SLOTS: u64 = 64;
 const BOARD_BYTES: u64 = SLOTS_AT + SLOTS * PART_BYTES as u64;
 /// Checksum and length before the text of a part.
 const PART_HEAD_BYTES: usize = 12;
+/// The longest text of a part.
+const TEXT_BYTES_MAX: usize = PART_BYTES - PART_HEAD_BYTES;
 /// Reads of a part that is being written meanwhile.
 const READS_MAX: usize = 5;
 
@@ -201,7 +203,7 @@ fn checksum(text: &[u8]) -> [u8; 8] {
 
 fn write_part(file: &File, at: u64, text: &str) -> io::Result<()> {
     let text = text.as_bytes();
-    if text.len() > PART_BYTES - PART_HEAD_BYTES {
+    if text.len() > TEXT_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut part = Vec::with_capacity(PART_HEAD_BYTES + text.len());
@@ -215,22 +217,17 @@ fn write_part(file: &File, at: u64, text: &str) -> io::Result<()> {
 /// after a few looks.
 fn read_part(file: &File, at: u64) -> Option<String> {
     let text = (0..READS_MAX).find_map(|_| {
-        let mut part = [0; PART_BYTES];
-        let mut count = 0;
-        while count < PART_BYTES {
-            match file.read_at(&mut part[count..], at + count as u64).ok()? {
-                0 => break,
-                more => count += more,
-            }
-        }
-        let (sum, rest) = part[..count].split_first_chunk::<8>()?;
-        let (len, rest) = rest.split_first_chunk::<4>()?;
-        if (sum, len) == (&[0; 8], &[0; 4]) {
+        let mut head = [0; PART_HEAD_BYTES];
+        file.read_exact_at(&mut head, at).ok()?;
+        if head == [0; PART_HEAD_BYTES] {
             return Some(None);
         }
-        let text = rest.get(..u32::from_le_bytes(*len) as usize)?;
-        let text = std::str::from_utf8(text).ok()?;
-        (checksum(text.as_bytes()) == *sum).then(|| Some(text.to_owned()))
+        let (sum, len) = head.split_first_chunk::<8>()?;
+        let len = u32::from_le_bytes(*len.first_chunk()?) as usize;
+        let mut text = vec![0; Some(len).filter(|len| *len <= TEXT_BYTES_MAX)?];
+        file.read_exact_at(&mut text, at + PART_HEAD_BYTES as u64)
+            .ok()?;
+        (checksum(&text) == *sum).then(|| String::from_utf8(text).ok())
     });
     text.flatten()
 }

@@ -227,11 +227,9 @@ impl Context {
         failed.remove(&(cq.as_ptr() as usize));
     }
 
-    /// The next event of a port.
+    /// The next event of a port that has been read (see [`events`]).
     pub(super) fn poll_event(&self, port: u32) -> Option<DeviceEvent> {
-        let mut events = self.events.lock();
-        self.read(&mut events);
-        events.ports.get_mut(&port)?.pop_front()
+        self.events.lock().ports.get_mut(&port)?.pop_front()
     }
 
     /// The descriptor that becomes readable with an event.
