@@ -34,6 +34,8 @@ pub struct Batch {
     last_bytes: u32,
     /// Messages that have come since something was sent.
     unconfirmed: u32,
+    /// One has come since the last poll with something to send.
+    has_come: bool,
     /// Receives beyond [`ROOM_BYTES`] were opened since.
     has_large: bool,
 }
@@ -44,6 +46,7 @@ impl Default for Batch {
             waited: 0,
             last_bytes: SMALL_BYTES + 1,
             unconfirmed: 0,
+            has_come: false,
             has_large: false,
         }
     }
@@ -59,6 +62,7 @@ impl Batch {
     pub fn note_arrival(&mut self, bytes: u32) {
         self.last_bytes = bytes;
         self.unconfirmed += 1;
+        self.has_come = true;
     }
 
     /// Counts one poll with something to send, while the sender has `spare` credits. True: it goes
@@ -68,6 +72,10 @@ impl Batch {
         let needs_credit = self.last_bytes > EAGER_BYTES_MAX as u32 || self.has_large;
         let is_large = self.last_bytes > SMALL_BYTES || self.has_large;
         let is_ahead = self.last_bytes >= LARGE_BYTES && spare >= SPARE_CREDITS;
+        if std::mem::take(&mut self.has_come) && is_ahead {
+            // Its receiver is about to open the next one, whose credit goes along.
+            return false;
+        }
         let (patience, unconfirmed_max) = if is_ahead || !needs_credit {
             (LONG_PATIENCE, UNCONFIRMED_MAX)
         } else if is_large {
@@ -136,8 +144,10 @@ mod tests {
         for _ in 1..UNCONFIRMED_MAX {
             batch.note_arrival(LARGE_BYTES);
             assert!(!batch.is_due(SPARE_CREDITS));
+            assert!(!batch.is_due(SPARE_CREDITS));
         }
         batch.note_arrival(LARGE_BYTES);
+        assert!(!batch.is_due(SPARE_CREDITS), "the next receive is to come");
         assert!(batch.is_due(SPARE_CREDITS));
     }
 

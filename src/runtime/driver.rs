@@ -1,9 +1,8 @@
 //! One end of a connection, between the core and its queue pairs: does what the core asks for, and
 //! tells it what happens.
 //!
-//! In health a call costs a poll of the queue pairs in use, and a look at the clock if that brings
-//! anything or one has not been due for a few calls. Everything else runs when something has
-//! happened or a time that the core named has come.
+//! In health a call costs a poll of the queue pair in use, and every few calls a look at the clock.
+//! Everything else runs when something has happened or a time that the core named has come.
 
 mod rebuild;
 mod report;
@@ -28,18 +27,16 @@ use super::ring::PathMemory;
 use super::shared::{DrainNews, Fate, Inbox, PortChange, Shared};
 
 /// How often a connection is looked at while it is called: a fifth of the time after which work
-/// without progress is suspect.
+/// without progress is suspect. In health the paths that nothing goes over are polled only then: a
+/// software NIC takes a system call for each.
 const LOOK_NS: u64 = 5_000_000;
 /// How often it is looked at otherwise, as long as a drained path is not out of use.
 const LEAVING_NS: u64 = 50_000_000;
-/// How often, in health, the paths are polled that nothing is under way on. A software NIC takes a
-/// system call for each.
-const IDLE_NS: u64 = 1_000_000;
 /// Longest wait for queue pairs that are being stopped when their connection ends.
 const FENCES_MAX: Duration = Duration::from_secs(1);
 /// One poll in so many looks at the clock even if it brings nothing. There are machines on which a
 /// look is a system call.
-const CLOCK_EVERY: u32 = 8;
+const CLOCK_EVERY: u32 = 16;
 /// Part in health and capacity of a path that only stands by.
 pub const STANDBY: (u32, u32) = (0, 1);
 
@@ -61,8 +58,8 @@ pub trait Role: Half + 'static {
         completion: &Completion,
     ) -> Result<(), ProtocolError>;
 
-    /// Takes what the peer has written into the memory of a path.
-    fn take_written(&mut self, path: &Path<Self::Memory>) -> Result<(), ProtocolError>;
+    /// Takes what the peer has written into the memory of a path; false if that is no news.
+    fn take_written(&mut self, path: &Path<Self::Memory>) -> Result<bool, ProtocolError>;
 }
 
 /// What the settings say of an end.
@@ -115,11 +112,8 @@ pub struct Driver<H: Role> {
     look: Time,
     /// Something has happened that the core may want to act on.
     is_stirred: bool,
-    is_calm: bool,
-    /// This poll takes all paths, and what else is rare.
-    is_all: bool,
-    /// When one does in health.
-    idle_look: Time,
+    /// All is well, and everything goes over the primary path.
+    is_plain: bool,
     /// Paths in service when last looked, one bit each.
     serving: u16,
     /// Faults of single queue pairs that people have been told of.
@@ -160,9 +154,7 @@ impl<H: Role> Driver<H> {
             clock: Clock::default(),
             look: Time::ZERO,
             is_stirred: true,
-            is_calm: false,
-            is_all: true,
-            idle_look: Time::ZERO,
+            is_plain: false,
             serving,
             queue_pair_faults: 0,
             failed,
@@ -174,84 +166,78 @@ impl<H: Role> Driver<H> {
         }
     }
 
-    /// Polls the queue pairs. `on_arrival` hears of each arrival before the core.
-    pub fn poll(&mut self, mut on_arrival: impl FnMut(&Completion)) {
+    /// Polls the queue pairs, and takes what the peer has written. `on_arrival` hears of each
+    /// arrival before the core. False: nothing has come, and there is nothing else to look at.
+    pub fn poll(&mut self, mut on_arrival: impl FnMut(&Completion)) -> bool {
         self.polls = self.polls.wrapping_add(1);
+        let is_timed = self.polls % CLOCK_EVERY == 0;
         self.clock.is_fresh = false;
-        if self.polls % CLOCK_EVERY == 0 {
+        if is_timed {
             self.clock.read();
         }
         let has_news = self.shared.note_news_taken();
-        self.is_all = has_news || !self.is_calm || self.clock.now >= self.idle_look;
-        self.poll_paths(&mut on_arrival);
-        if !self.is_all {
-            return;
+        if self.is_plain && !has_news && !self.is_due() {
+            return self.poll_path(PathId::PRIMARY, &mut on_arrival) || is_timed;
         }
-        self.idle_look = self.clock.now.plus(IDLE_NS);
+        for id in (0..self.shared.nics.len()).filter_map(path_id) {
+            self.poll_path(id, &mut on_arrival);
+            if let Some(mail) = self.paths.get_mut(id).and_then(Path::take_mail) {
+                self.shared.link.take_mail(mail);
+            }
+        }
         for made in self.made.take() {
             self.take_made(made);
         }
         for stopped in self.fences.take() {
             self.take_stopped(stopped);
         }
+        true
     }
 
-    fn poll_paths(&mut self, on_arrival: &mut impl FnMut(&Completion)) {
-        for path in self.paths.iter_mut() {
-            if !self.is_all && !is_used(&self.end, path.id) {
-                continue;
-            }
-            let polled = poll(&mut self.end, path, &mut self.clock, on_arrival);
-            self.is_stirred |= polled.is_news;
-            if polled.is_good {
-                self.causes.note_work(path.id);
-            }
-            if let Some(error) = polled.broken {
-                self.fate.on_protocol_error(&self.shared.label, error);
-            }
-            if self.is_all {
-                if let Some(mail) = path.take_mail() {
-                    self.shared.link.take_mail(mail);
-                }
-            }
-            if let Some(status) = path.news_of_failure() {
-                self.is_stirred = true;
-                if is_request_error(status) {
-                    self.fate.on_refusal(&self.shared.label, status);
-                }
-                let (id, generation) = (path.id, path.generation);
-                self.causes.note(id, Cause::Status(status));
-                // What has landed counts; behind a fence nobody looks there any more.
-                if let Err(error) = self.end.half_mut().take_written(path) {
-                    self.fate.on_protocol_error(&self.shared.label, error);
-                }
-                let now = self.clock.read();
-                self.end
-                    .handle_evidence(now, id, generation, Evidence::Error);
-            }
+    /// Polls one path; returns whether anything has come. What breaks the protocol ends the
+    /// connection.
+    fn poll_path(&mut self, id: PathId, on_arrival: &mut impl FnMut(&Completion)) -> bool {
+        let Some(path) = self.paths.get_mut(id) else {
+            return false;
+        };
+        let mut polled = poll(&mut self.end, path, &mut self.clock, on_arrival);
+        self.is_stirred |= polled.is_news;
+        if polled.is_good {
+            self.causes.note_work(id);
         }
+        // What has landed counts; behind a fence nobody looks there any more.
+        match self.end.half_mut().take_written(path) {
+            Ok(is_any) => polled.is_any |= is_any,
+            Err(error) => polled.broken = Some(error),
+        }
+        if let Some(error) = polled.broken {
+            path.fence();
+            self.fate.on_protocol_error(&self.shared.label, error);
+        }
+        if let Some(status) = path.news_of_failure() {
+            self.is_stirred = true;
+            if is_request_error(status) {
+                self.fate.on_refusal(&self.shared.label, status);
+            }
+            self.causes.note(id, Cause::Status(status));
+            let generation = path.generation;
+            let now = self.clock.read();
+            self.end
+                .handle_evidence(now, id, generation, Evidence::Error);
+        }
+        polled.is_any
     }
 
-    /// Lets the half look at what the peer has written into the memory of the paths that were
-    /// polled. What breaks the protocol ends the connection.
-    pub fn visit(&mut self) {
-        for path in self.paths.iter_mut() {
-            if !self.is_all && !is_used(&self.end, path.id) {
-                continue;
-            }
-            if let Err(error) = self.end.half_mut().take_written(path) {
-                self.fate.on_protocol_error(&self.shared.label, error);
-                path.fence();
-            }
-        }
+    fn is_due(&self) -> bool {
+        self.is_stirred || self.clock.now >= self.look
     }
 
     /// Lets the core act if something has happened or its time has come.
     pub fn attend(&mut self) {
-        let now = self.clock.now;
-        if !self.is_stirred && now < self.look {
+        if !self.is_due() {
             return;
         }
+        let now = self.clock.now;
         if !self.fate.is_quiet() {
             // What is over is not repaired.
             self.look = Time::from_nanoseconds(u64::MAX);
@@ -270,14 +256,15 @@ impl<H: Role> Driver<H> {
         self.note_out();
         let is_leaving = self.end.is_leaving();
         let is_cut = !self.shared.link.is_up();
-        self.is_calm = self.end.is_calm() && is_swept && !is_leaving && !is_cut;
+        let is_calm = self.end.is_calm() && is_swept && !is_leaving && !is_cut;
+        self.is_plain = is_calm && self.end.is_alone(PathId::PRIMARY);
         let next = self.end.next_timeout();
         let soon = now.plus(LOOK_NS);
         self.look = next.map_or(soon, |next| next.min(soon));
         let due = if is_swept { next } else { Some(soon) };
         let leaving = is_leaving.then(|| now.plus(LEAVING_NS));
         let due = due.into_iter().chain(leaving).min();
-        let due = due.filter(|_| !self.is_calm);
+        let due = due.filter(|_| !is_calm);
         self.shared.note_due(due.map(Time::nanoseconds));
         if let Some(failure) = self.end.failure(now) {
             let causes = self.causes();
@@ -295,8 +282,14 @@ impl<H: Role> Driver<H> {
     }
 
     /// Has the next poll know the time exactly.
-    pub fn look_at_clock(&mut self) {
+    fn look_at_clock(&mut self) {
         self.clock.now = super::now();
+    }
+
+    /// Has the next poll look at everything.
+    pub fn look_at_all(&mut self) {
+        self.look_at_clock();
+        self.stir();
     }
 
     /// Something was told to the core that it may want to act on at once.
@@ -494,12 +487,7 @@ impl<H: Role> Drop for Driver<H> {
     }
 }
 
-/// Whether every poll takes the path.
-fn is_used<H: Role>(end: &End<H>, path: PathId) -> bool {
-    path == PathId::PRIMARY || end.half().outstanding(path) > 0
-}
-
-/// What a poll has brought besides completions of data.
+/// What a poll has brought.
 struct Polled {
     is_any: bool,
     /// Something has come through.
@@ -526,7 +514,7 @@ fn poll<H: Role>(
                 broken.get_or_insert(error);
             }
         } else if let Some(work) = WorkId::from_raw(completion.id) {
-            end.handle_completion(clock.read(), work, true);
+            end.half_mut().handle_completion(work, true);
         } else {
             is_news = true;
             end.handle_probe(clock.read(), id, generation, probe_id(completion.id), true);
@@ -534,9 +522,6 @@ fn poll<H: Role>(
     });
     if arrivals > 0 {
         path.post_receives(arrivals);
-    }
-    if broken.is_some() {
-        path.fence();
     }
     Polled {
         is_any,

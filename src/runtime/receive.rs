@@ -58,17 +58,19 @@ impl Role for Receiver {
 
     /// Messages that came ahead of their credits. Behind a fence nothing lands any more
     /// (PROTOCOL R24).
-    fn take_written(&mut self, path: &Path<Slots>) -> std::result::Result<(), ProtocolError> {
+    fn take_written(&mut self, path: &Path<Slots>) -> std::result::Result<bool, ProtocolError> {
+        let mut is_any = false;
         if path.failure().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         while let Some(slot) = self.eager_slot(path.id) {
             let head = path.memory.head(slot);
             if !self.handle_eager(path.id, path.generation, &head)? {
                 break;
             }
+            is_any = true;
         }
-        Ok(())
+        Ok(is_any)
     }
 }
 
@@ -135,8 +137,8 @@ impl ReceiveConnection {
     /// Whether the receive is done, and its sizes. Progresses the whole connection.
     pub fn test(&mut self, seq_low: u64) -> Result<Option<Received>> {
         let open = self.open_receive(seq_low)?;
-        if !self.driver.end.half().is_done(open.first, open.count) {
-            self.drive();
+        if !self.driver.end.half().is_done(open.first, open.count) && !self.drive() {
+            return Ok(None);
         }
         if !self.driver.end.half().is_done(open.first, open.count) {
             return self.check().map(|()| None);
@@ -163,19 +165,23 @@ impl ReceiveConnection {
         }))
     }
 
-    fn drive(&mut self) {
+    /// False: nothing has come, and there was nothing else to look at.
+    fn drive(&mut self) -> bool {
         self.driver.shared.note_poll();
         let core = self.driver.end.half();
         if core.has_unsent() && self.batch.is_due(core.spare_credits()) {
             self.flush();
         }
-        self.poll_arrivals();
+        if !self.poll_arrivals() {
+            return false;
+        }
         if self.open_count == 0 {
             // What had no room in the call that reported the last receive done.
             self.flush();
         }
         self.read_inbox();
         self.driver.attend();
+        true
     }
 
     /// Messages delivered without a gap; the last word of a receiver that closes.
@@ -183,18 +189,20 @@ impl ReceiveConnection {
         self.driver.end.half().delivered()
     }
 
-    fn poll_arrivals(&mut self) {
+    /// See [`Driver::poll`].
+    fn poll_arrivals(&mut self) -> bool {
         let batch = &mut self.batch;
-        self.driver.poll(|completion| {
+        let is_any = self.driver.poll(|completion| {
             batch.note_arrival(completion.byte_len);
         });
-        self.take_eagers();
+        if is_any {
+            self.take_eagers();
+        }
+        is_any
     }
 
-    /// Looks for messages that came ahead of their credits, and copies them where they belong
-    /// (PROTOCOL R41). Behind a fence nothing lands any more (PROTOCOL R24).
+    /// Copies messages that came ahead of their credits where they belong (PROTOCOL R41).
     fn take_eagers(&mut self) {
-        self.driver.visit();
         while let Some(copy) = self.core().poll_eager() {
             self.batch.note_arrival(copy.bytes);
             let Some(path) = self.driver.paths.get_mut(copy.path) else {
@@ -304,7 +312,7 @@ fn work(write: &ReceiverWrite, ring: PeerMemory) -> SendWork {
 
 impl Driven for ReceiveConnection {
     fn progress(&mut self) {
-        self.driver.look_at_clock();
+        self.driver.look_at_all();
         self.drive();
         self.flush();
     }

@@ -1,6 +1,6 @@
 //! The sending side of a connection.
 
-use r2ccl_core::limits::{EAGER_SLOTS, SEND_DEPTH, WINDOW};
+use r2ccl_core::limits::{EAGER_BYTES_MAX, EAGER_SLOTS, SEND_DEPTH, WINDOW};
 use r2ccl_core::{
     EagerWrite, Generation, PathId, ProtocolError, RegionId, SegmentWrite, SendStatus, Sender, Seq,
     Time,
@@ -69,12 +69,17 @@ impl Role for Sender {
 
     /// Credits and the counter. Reads the counter before the credits and takes it after them:
     /// whatever it counts, its credit was written before.
-    fn take_written(&mut self, path: &Path<Ring>) -> std::result::Result<(), ProtocolError> {
+    fn take_written(&mut self, path: &Path<Ring>) -> std::result::Result<bool, ProtocolError> {
         let (id, generation) = (path.id, path.generation);
         let ring = &path.memory;
+        let before = self.delivered();
         let counter = ring.counter();
-        while self.handle_credit(id, generation, &ring.line(self.expected_credit().0))? {}
-        self.handle_counter(id, generation, counter)
+        let mut is_any = false;
+        while self.handle_credit(id, generation, &ring.line(self.expected_credit().0))? {
+            is_any = true;
+        }
+        self.handle_counter(id, generation, counter)?;
+        Ok(is_any || self.delivered() != before)
     }
 }
 
@@ -117,12 +122,16 @@ impl SendConnection {
         let offset = address.wrapping_sub(local.address);
         self.tests_since_send = 0;
         if self.core().matching(tag).is_none() {
-            let started = self.isend_eager(now, local, offset, bytes, tag)?;
-            if started.is_some() {
-                return Ok(started);
+            if bytes <= EAGER_BYTES_MAX as u64 {
+                let started = self.isend_eager(now, local, offset, bytes, tag)?;
+                if started.is_some() {
+                    return Ok(started);
+                }
             }
             self.starvation.note_refusal(now);
-            self.drive();
+            if !self.drive() {
+                return Ok(None);
+            }
         }
         self.check()?;
         let submitted = self.core().submit_send(now, (local.id, offset), bytes, tag);
@@ -256,7 +265,9 @@ impl SendConnection {
                 self.driver.shared.note_poll();
                 return Ok(None);
             }
-            self.drive();
+            if !self.drive() {
+                return Ok(None);
+            }
         }
         match status(self.driver.end.half()) {
             SendStatus::Delivered { bytes } => Ok(Some(u64::from(bytes))),
@@ -274,12 +285,14 @@ impl SendConnection {
             || self.driver.paths.has_backlog()
     }
 
-    fn drive(&mut self) {
+    /// False: nothing has come, and there was nothing else to look at.
+    fn drive(&mut self) -> bool {
         self.tests_since_poll = 0;
         self.driver.shared.note_poll();
-        self.driver.poll(|_| ());
+        if !self.driver.poll(|_| ()) {
+            return false;
+        }
         let now = self.driver.time(true);
-        self.driver.visit();
         self.adopt_eagers();
         self.read_inbox();
         let is_waiting = self.eager.iter().flatten().next().is_some();
@@ -290,6 +303,7 @@ impl SendConnection {
         }
         self.transmit();
         self.driver.attend();
+        true
     }
 
     /// Error that ends the connection, if there is one. Whoever asks has read the receiver's last
@@ -425,7 +439,7 @@ fn not_open() -> Error {
 
 impl Driven for SendConnection {
     fn progress(&mut self) {
-        self.driver.look_at_clock();
+        self.driver.look_at_all();
         self.drive();
     }
 
