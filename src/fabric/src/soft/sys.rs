@@ -99,14 +99,16 @@ pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
 }
 
 /// Whether packets of this connection do not get through, judged in less time than
-/// [`is_silent`] takes: nothing was acknowledged for `limit`, though more is under way than what
-/// may wait for its acknowledgement by right, or nothing at all although the other host has room.
+/// [`is_silent`] takes: nothing was sent or acknowledged for `limit`, though more is under way than
+/// what may wait for its acknowledgement by right, or nothing at all although the other host has
+/// room. Behind two packets the kernel asks for an acknowledgement itself (tail loss probe).
 pub(super) fn is_stuck(socket: RawFd, limit: Duration) -> bool {
     let info = tcp_info(socket);
     let has_room = info.tcpi_snd_wnd > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
     let is_held = info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 && has_room;
+    let silent_ms = info.tcpi_last_ack_recv.min(info.tcpi_last_data_sent);
     (info.tcpi_unacked > PACKETS_DELAYED_MAX || is_held)
-        && u128::from(info.tcpi_last_ack_recv) >= limit.as_millis()
+        && u128::from(silent_ms) >= limit.as_millis()
 }
 
 /// Whether a socket takes bytes, or its connection has failed.

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod fault;
+mod probe;
 mod rate;
 
 const PATIENCE: Duration = Duration::from_secs(20);
