@@ -15,7 +15,8 @@ use std::time::Duration;
 use r2ccl_core::wire::frame::Frame;
 use r2ccl_core::wire::path_frame::PathFrame;
 use r2ccl_core::{
-    Action, End, Evidence, Generation, Half, Health, PathId, ProtocolError, Routing, Time, WorkId,
+    Action, End, Evidence, Generation, Half, Health, PathId, ProbeKind, ProtocolError, Routing,
+    Time, WorkId,
 };
 use r2ccl_fabric::{Completion, QueuePairConfig};
 
@@ -24,7 +25,7 @@ use super::fences::Fences;
 use super::path::{Path, is_arrival, is_request_error, probe_id};
 use super::paths::Paths;
 use super::ring::PathMemory;
-use super::shared::{DrainNews, Fate, Inbox, PortChange, Shared};
+use super::shared::{DrainNews, Fate, Inbox, PathNic, PortChange, Shared};
 
 /// How often a connection is looked at while it is called: a fifth of the time after which work
 /// without progress is suspect. In health the paths that nothing goes over are polled only then: a
@@ -461,9 +462,23 @@ impl<H: Role> Driver<H> {
                 } => {
                     if let Some(path) = self.paths.find(path, generation) {
                         path.probe(id, kind);
+                        self.rouse_peer(kind);
                     }
                 }
             }
+        }
+    }
+}
+
+impl<H: Role> Driver<H> {
+    /// Software NICs answer while their program looks at them, and one that computes does not: a
+    /// frame makes it look. This one asks nothing of a sender, and a receiver to say all again.
+    fn rouse_peer(&self, kind: ProbeKind) {
+        let needs_program = |nic: &PathNic| nic.device.info().needs_program;
+        if kind == ProbeKind::QueuePair && self.shared.nics.iter().any(needs_program) {
+            let (to, frame) = (self.shared.peer_connection, Box::new(PathFrame::Resend));
+            // A link that is down has ended the connection; its news says so.
+            let _ = self.shared.link.send(Frame::Path { to, frame });
         }
     }
 }

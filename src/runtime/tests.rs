@@ -286,6 +286,38 @@ fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
     assert!(matches!(until(|| net::test(open).err()), Error::Remote(_)));
 }
 
+/// PROTOCOL R60: while the other end's program rests nothing answers a probe on a software NIC. It is
+/// roused, and no queue pair is made anew for that.
+#[test]
+fn a_program_that_rests_is_roused() {
+    let world = World::new();
+    let mut ends = Ends::new(&world);
+    for _ in 0..5 {
+        for _ in 0..40 {
+            let (receive, sent) = ends.message();
+            until(|| net::test(receive).expect("no error"));
+            until(|| net::test(sent).expect("no error"));
+        }
+        let receive = ends.post();
+        let pause = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < pause {
+            assert!(net::test(receive).expect("no error").is_none());
+            std::thread::yield_now();
+        }
+        let mut owned = RECEIVES.own(ends.receive).expect("open");
+        let statistics = owned.driver().end.snapshot().statistics;
+        drop(owned);
+        assert_eq!(statistics.queue_pair_faults, 0, "{statistics:?}");
+        assert!(
+            statistics.transients > 0,
+            "nobody was asked: {statistics:?}"
+        );
+        let sent = ends.send();
+        until(|| net::test(receive).expect("no error"));
+        until(|| net::test(sent).expect("no error"));
+    }
+}
+
 /// PROTOCOL R40, R41: sends start without a credit, as many as there are slots, and their receives
 /// are done at once; done still means delivered (PROTOCOL R2).
 #[test]

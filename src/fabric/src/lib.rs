@@ -46,6 +46,9 @@ pub struct NicInfo {
     pub message_bytes_max: u64,
     /// Largest payload that can be posted inline, in bytes.
     pub inline_bytes_max: usize,
+    /// Whether it acknowledges what comes only while its program polls its queue pairs. Whoever
+    /// asks such a NIC whether it is there has to see that it does.
+    pub needs_program: bool,
 }
 
 /// Sizes a queue pair is made with. A device may round up, never down.

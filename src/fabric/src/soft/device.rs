@@ -284,6 +284,7 @@ fn nic_info(config: &SoftConfig) -> NicInfo {
         queue_pairs_max: QUEUE_PAIRS_MAX,
         message_bytes_max: u64::from(MESSAGE_BYTES_MAX),
         inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
+        needs_program: true,
     }
 }
 

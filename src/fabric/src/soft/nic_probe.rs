@@ -13,9 +13,11 @@ use super::sys;
 /// their way any more: the kernel at the other end answers whatever its programs do. A third of the
 /// time after which the work of a queue pair is suspect.
 const STUCK: Duration = Duration::from_millis(8);
-/// The same for one packet. The other kernel may put its acknowledgement off for 40 ms
-/// (`TCP_DELACK_MIN` of Linux) as long as its program does not look at what has come.
-const STUCK_ALONE: Duration = Duration::from_millis(45);
+/// The same, from the question on, for a few small packets. The other kernel puts its
+/// acknowledgement off for up to 40 ms (`TCP_DELACK_MIN` of Linux) while its program does not look
+/// at what has come; but whoever asks rouses that program (see
+/// [`NicInfo::needs_program`](crate::NicInfo::needs_program)).
+const STUCK_ROUSED: Duration = Duration::from_millis(5);
 
 /// A connection to the other NIC's listener that is being made and says nothing. The kernel answers
 /// for the other end, as the hardware of a real NIC would.
@@ -53,13 +55,13 @@ impl NicProbe {
     /// Whether the NICs answer although the queue pair's packets do not get through; `None` as long
     /// as nothing is known.
     pub(super) fn result(&self, of_any: impl Fn(fn(RawFd) -> bool) -> bool) -> Option<bool> {
-        if !self.was_stuck && self.asked.elapsed() < STUCK_ALONE
+        if !self.was_stuck && self.asked.elapsed() < STUCK_ROUSED
             || !sys::is_writable(self.socket.as_raw_fd())
         {
             return None;
         }
         let is_reachable = matches!(self.socket.take_error(), Ok(None));
-        let is_stuck = self.was_stuck || of_any(|socket| sys::is_silent(socket, STUCK_ALONE));
+        let is_stuck = self.was_stuck || of_any(|socket| sys::is_silent(socket, STUCK_ROUSED));
         Some(is_reachable && is_stuck)
     }
 }

@@ -177,6 +177,7 @@ impl Candidate {
             queue_pairs_max: context.attributes.max_qp.max(0) as u32,
             message_bytes_max: u64::from(port.max_msg_sz),
             inline_bytes_max: WriteSource::INLINE_BYTES_MAX,
+            needs_program: false,
         };
         let port = Port {
             context: context.clone(),
@@ -310,6 +311,7 @@ mod tests {
             queue_pairs_max: 1,
             message_bytes_max: 1,
             inline_bytes_max: 1,
+            needs_program: false,
         };
         let mut infos = [
             info(Some("/sys/0000:3b:00.0"), 1),
