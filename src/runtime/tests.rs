@@ -286,8 +286,8 @@ fn what_the_receiver_confirmed_is_done_although_it_is_gone() {
     assert!(matches!(until(|| net::test(open).err()), Error::Remote(_)));
 }
 
-/// PROTOCOL R60: while the other end's program rests nothing answers a probe on a software NIC. It is
-/// roused, and no queue pair is made anew for that.
+/// PROTOCOL R60: while the other end's program rests nothing answers a probe on a software NIC. It
+/// is roused, and no queue pair is made anew for that.
 #[test]
 fn a_program_that_rests_is_roused() {
     let world = World::new();
