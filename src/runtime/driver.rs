@@ -477,8 +477,7 @@ impl<H: Role> Driver<H> {
         let needs_program = |nic: &PathNic| nic.device.info().needs_program;
         if kind == ProbeKind::QueuePair && self.shared.nics.iter().any(needs_program) {
             let (to, frame) = (self.shared.peer_connection, Box::new(PathFrame::Resend));
-            // A link that is down has ended the connection; its news says so.
-            let _ = self.shared.link.send(Frame::Path { to, frame });
+            self.shared.link.send_if_idle(Frame::Path { to, frame });
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::runtime::error::{Error, Result};
 
 /// Frames that a link holds until the peer has acknowledged them, at the most.
 pub const QUEUED_FRAMES_MAX: usize = 65_536;
+/// Frames in front of one that may be left out: about what one or two mails hold (PROTOCOL R29).
+const WAITING_MAX: usize = 32;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +192,16 @@ impl Link {
     fn note(self: &Arc<Self>) {
         if !self.noted.swap(true, Ordering::AcqRel) {
             self.shared.command(Command::Send(Arc::clone(self)));
+        }
+    }
+
+    /// Sends a frame that may as well be lost, unless the control connection is cut or many wait:
+    /// what matters must not stand behind it.
+    pub fn send_if_idle(self: &Arc<Self>, frame: Frame) {
+        let has_room = self.state.lock().queue.len() < WAITING_MAX;
+        if has_room && self.is_up() {
+            // A link that is down has ended the connection; its news says so.
+            let _ = self.send(frame);
         }
     }
 
