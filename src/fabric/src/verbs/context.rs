@@ -227,9 +227,11 @@ impl Context {
         failed.remove(&(cq.as_ptr() as usize));
     }
 
-    /// The next event of a port that has been read (see [`events`]).
+    /// The next event of a port.
     pub(super) fn poll_event(&self, port: u32) -> Option<DeviceEvent> {
-        self.events.lock().ports.get_mut(&port)?.pop_front()
+        let mut events = self.events.lock();
+        self.read(&mut events);
+        events.ports.get_mut(&port)?.pop_front()
     }
 
     /// The descriptor that becomes readable with an event.
