@@ -115,6 +115,8 @@ pub struct Driver<H: Role> {
     is_stirred: bool,
     /// All is well, and everything goes over the primary path.
     is_plain: bool,
+    /// The other end has said something about paths, and may ask on any of them until then.
+    told_until: Time,
     /// Paths in service when last looked, one bit each.
     serving: u16,
     /// Faults of single queue pairs that people have been told of.
@@ -156,6 +158,7 @@ impl<H: Role> Driver<H> {
             look: Time::ZERO,
             is_stirred: true,
             is_plain: false,
+            told_until: Time::ZERO,
             serving,
             queue_pair_faults: 0,
             failed,
@@ -258,7 +261,8 @@ impl<H: Role> Driver<H> {
         let is_leaving = self.end.is_leaving();
         let is_cut = !self.shared.link.is_up();
         let is_calm = self.end.is_calm() && is_swept && !is_leaving && !is_cut;
-        self.is_plain = is_calm && self.end.is_alone(PathId::PRIMARY);
+        let is_told = now < self.told_until;
+        self.is_plain = is_calm && !is_told && self.end.is_alone(PathId::PRIMARY);
         let next = self.end.next_timeout();
         let soon = now.plus(LOOK_NS);
         self.look = next.map_or(soon, |next| next.min(soon));
@@ -315,6 +319,7 @@ impl<H: Role> Driver<H> {
             self.causes.note(*path, Cause::Peer);
         }
         let now = self.clock.read();
+        self.told_until = now.plus(LOOK_NS);
         if let Err(error) = self.end.handle_frame(now, frame) {
             self.fate.on_protocol_error(&self.shared.label, error);
         }

@@ -10,7 +10,7 @@ use socket2::Socket;
 use super::arrivals::{Arrivals, MainSink};
 use super::inflow::{Inflow, Progress};
 use super::lanes::Lane;
-use super::nic_probe::NicProbe;
+use super::nic_probe::{NicProbe, STUCK};
 use super::outflow::{Outflow, SendFault, control};
 use super::service::Service;
 use super::shared::{Arrival, LaneFault, Shared};
@@ -381,10 +381,10 @@ impl SoftQueuePair {
 
     /// The answer of the NICs, if it has come and speaks against the queue pair.
     fn nic_answer(&mut self) -> Option<Completion> {
-        let probe = self.nic_probe.as_ref()?;
-        let is_stuck = probe.result(|question| self.any_socket(question))?;
+        let reachable = self.nic_probe.as_ref()?.result()?;
         let id = self.nic_probe.take()?.id;
-        is_stuck.then_some(Completion {
+        let is_stuck = self.any_socket(|socket| sys::is_stuck(socket, STUCK));
+        (reachable && is_stuck).then_some(Completion {
             id,
             status: Status::Success,
             opcode: Opcode::NicProbe,
@@ -530,12 +530,8 @@ impl QueuePair for SoftQueuePair {
     fn probe_nics(&mut self, id: u64) {
         let may_pass = self.state == State::Live && !self.shared.device.faults().is_cut();
         let peer = self.peer.filter(|_| may_pass);
-        self.nic_probe = peer.and_then(|peer| {
-            let device = &self.shared.device;
-            NicProbe::start(device, peer.socket, id, |question| {
-                self.any_socket(question)
-            })
-        });
+        self.nic_probe =
+            peer.and_then(|peer| NicProbe::start(&self.shared.device, peer.socket, id));
     }
 
     fn poll(&mut self, completions: &mut [Completion]) -> usize {

@@ -101,24 +101,12 @@ pub(super) fn is_silent(socket: RawFd, limit: Duration) -> bool {
 /// Whether packets of this connection do not get through, judged in less time than
 /// [`is_silent`] takes: nothing was acknowledged for `limit`, though more is under way than what
 /// may wait for its acknowledgement by right, or nothing at all although the other host has room.
-/// Several small packets may wait for theirs as long as the last one is young: behind it the kernel
-/// asks for an acknowledgement itself (tail loss probe).
 pub(super) fn is_stuck(socket: RawFd, limit: Duration) -> bool {
     let info = tcp_info(socket);
     let has_room = info.tcpi_snd_wnd > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
     let is_held = info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 && has_room;
-    let is_bulk = bytes_under_way(socket, &info) > 2 * i64::from(info.tcpi_snd_mss);
-    let is_over = |since_ms: u32| u128::from(since_ms) >= limit.as_millis();
-    let is_due = info.tcpi_unacked > PACKETS_DELAYED_MAX && is_over(info.tcpi_last_data_sent);
-    (is_due || is_bulk || is_held) && is_over(info.tcpi_last_ack_recv)
-}
-
-/// Bytes that were sent and are not acknowledged.
-fn bytes_under_way(socket: RawFd, info: &libc::tcp_info) -> i64 {
-    let mut queued: libc::c_int = 0;
-    // SAFETY: one live number for the kernel to fill; a failure leaves it 0.
-    unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut queued) };
-    i64::from(queued) - i64::from(info.tcpi_notsent_bytes)
+    (info.tcpi_unacked > PACKETS_DELAYED_MAX || is_held)
+        && u128::from(info.tcpi_last_ack_recv) >= limit.as_millis()
 }
 
 /// Whether a socket takes bytes, or its connection has failed.

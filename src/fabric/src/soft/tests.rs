@@ -15,7 +15,6 @@ use crate::{
 };
 
 mod fault;
-mod probe;
 mod rate;
 
 const PATIENCE: Duration = Duration::from_secs(20);
