@@ -473,9 +473,7 @@ impl<H: Role> Driver<H> {
             }
         }
     }
-}
 
-impl<H: Role> Driver<H> {
     /// Software NICs answer while their program looks at them, and one that computes does not: a
     /// frame makes it look. This one asks nothing of a sender, and a receiver to say all again.
     fn rouse_peer(&self, kind: ProbeKind) {
